@@ -1,0 +1,46 @@
+# Names for commands a person could type; no logic beyond making the environment once.
+
+PYTHON := $(shell sh tests/pick-python)
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: help demo test check format interop interop-full soak bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
+
+$(READY): pyproject.toml constraints.txt
+	@sh tests/host-packages
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(READY)
+
+demo: $(READY)  ## everything a fresh machine needs, then `fabriclab demo`
+	$(BIN)/fabriclab demo
+
+test: $(READY)  ## everything a fresh machine needs, then the tests that need only Linux and Python
+	$(BIN)/pytest -q -m 'not interop and not soak' $(PYTEST)
+
+check: $(READY)  ## format, lint, types, unit tests: before each commit
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q -m 'not interop and not soak and not slow and not needs' $(PYTEST)
+
+format: $(READY)  ## let the formatter decide
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+interop: $(READY)  ## install foreign judges where apt may, run the tests that need them
+	@sh tests/interop/install-judges
+	$(BIN)/pytest -q -m 'interop and not soak' $(PYTEST)
+
+soak: $(READY)  ## thousands of seeds; minutes to hours, never in CI
+	$(BIN)/pytest -q -m soak $(PYTEST)
+
+bench: $(READY)  ## every figure beside its ceiling of the same run
+	$(BIN)/fabriclab bench
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The world: topologies, namespaces, sockets, impairment, captures, and the command line."""

@@ -1,0 +1,1 @@
+"""What a capture says: the ladder of packets between two ends."""

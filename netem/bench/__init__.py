@@ -1,0 +1,1 @@
+"""Measured figures, each beside its ceiling of the same run."""

@@ -1,0 +1,1 @@
+"""Spools, sniffing, the merge into one pcapng, and the run folder."""

@@ -1,0 +1,1 @@
+"""Facilities of the host kernel: sandbox, namespaces, links, capabilities."""

@@ -1,0 +1,1 @@
+"""A lab's life: up, run, down, and who started what."""

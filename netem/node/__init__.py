@@ -1,0 +1,1 @@
+"""The node process: one trio loop that joins machines to sockets."""

@@ -1,0 +1,1 @@
+"""The same lab in virtual time: no sockets, no clock, no event loop."""

@@ -1,0 +1,1 @@
+"""Packet, UDP and TAP sockets and the precise timer, one facility a file."""

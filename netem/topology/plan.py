@@ -1,0 +1,210 @@
+"""The plan: a lab with nothing left to decide. Every driver starts from this and nothing else.
+
+A plan is made from a lab file and a seed (`netem.topology.planner`); it fixes every name,
+address, QPN, first PSN and key, so that two nodes agree without an exchange. It is JSON through
+msgspec: a node process gets the whole plan and its own name, and so does a container.
+
+Times are emulated nanoseconds, sizes bytes, rates bit/s, probabilities 0 to 1, addresses text.
+"""
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from netem.impair.model import NEUTRAL, Impairment
+from transports.clock import Ns
+
+NodeKind = Literal["host", "bridge", "linux", "guest", "switch"]
+Mode = Literal["frame", "datagram"]
+Stack = Literal["none", "kernel"]
+Op = Literal[
+    "send", "send_imm", "send_inv", "write", "write_imm", "read", "cmp_swap", "fetch_add"
+]
+
+
+class Frozen(Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all plan values: immutable, strict about unknown keys."""
+
+
+class PortPlan(Frozen, frozen=True):
+    """One end of one link, as its node sees it."""
+
+    name: str  # "p0"; also the kernel interface name in the node's namespace
+    mac: str  # "02:00:00:00:00:01"
+    link: str  # "h0:p0--h1:p0"
+    peer: str  # "h1:p0"
+    mtu: int  # of the interface: IP packet bytes
+    ipv6: str | None = None
+    ipv4: str | None = None
+    vlan: int | None = None
+    egress: Impairment = NEUTRAL  # what this node does to what it sends here
+    ingress: Impairment | None = None  # only where the peer is a kernel end we act for
+    trains: bool = False  # offload settings for UDP segment trains; else byte-accurate
+
+
+class Neighbour(Frozen, frozen=True):
+    """A row of a neighbour table: who answers for `ip` on `port`."""
+
+    ip: str
+    mac: str
+    port: str
+
+
+class RegionPlan(Frozen, frozen=True):
+    """A memory region: registered by its owner, named by its R_Key to the peer."""
+
+    addr: int
+    size: int
+    l_key: int
+    r_key: int
+    access: int  # transports.roce.memory.Access bits
+
+
+class WorkPlan(Frozen, frozen=True):
+    """`count` messages of one kind, posted in order by the requester."""
+
+    item: int  # index into the lab file's workload list
+    op: Op
+    size: int
+    count: int = 1
+    at: Ns | None = None  # not before this time
+    after: int | None = None  # not before that item is complete, on every flow it has
+    remote_offset: int = 0  # added to the remote address
+    bad_key: bool = False  # use an R_Key that was never registered
+    imm: int = 0
+    compare: int = 0  # cmp_swap
+    swap_add: int = 0  # cmp_swap, fetch_add
+    fence: bool = False
+    signaled: bool = True
+    solicited: bool = False
+    expect_status: str = "SUCCESS"  # of the first message; after a failure the rest flush
+
+
+class QpPlan(Frozen, frozen=True):
+    """One end of one RC connection, with everything both ends must agree on."""
+
+    flow: str  # "0/h0->h1/0": item, direction, QP index; the same at both ends
+    role: Literal["requester", "responder"]
+    transport: str  # name in the lab file
+    kind: Literal["rc"]
+    port: str
+    local_ip: str
+    remote_ip: str
+    udp_source_port: int  # 0xC000-0xFFFF
+    qp_num: int
+    dest_qp_num: int
+    sq_psn: int
+    rq_psn: int
+    path_mtu: int
+    region: RegionPlan
+    remote: RegionPlan
+    timeout: int = 14  # local ACK timeout code: 4.096 us * 2^timeout
+    retry_cnt: int = 7
+    rnr_retry: int = 7
+    min_rnr_timer: int = 12  # code
+    max_rd_atomic: int = 16
+    max_dest_rd_atomic: int = 16
+    traffic_class: int = 0
+    qp_access: int = 0xE  # Access bits that the QP itself grants
+    window: int = 128  # most packets unacknowledged; ours, not the standard's
+    credits: bool = False  # the responder offers end-to-end credits
+    recv_count: int = 0  # receives the responder posts at the start
+    recv_size: int = 0
+    work: tuple[WorkPlan, ...] = ()  # the requester's
+
+
+class NodePlan(Frozen, frozen=True):
+    """One node: a process of ours, or a kernel bridge or router."""
+
+    name: str
+    kind: NodeKind
+    index: int  # N of architecture: addresses derive from it
+    seed: int
+    mode: Mode = "frame"
+    stack: Stack = "none"
+    ports: tuple[PortPlan, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
+    qps: tuple[QpPlan, ...] = ()
+
+
+class LinkPlan(Frozen, frozen=True):
+    """A link and its two directions. `a` and `b` are port names like "h0:p0"."""
+
+    name: str
+    a: str
+    b: str
+    mtu: int
+    a_to_b: Impairment = NEUTRAL
+    b_to_a: Impairment = NEUTRAL
+    wire: bool = False  # kernel to kernel: a wire process sits between two veths
+    engine: Literal["ours"] = "ours"
+
+
+class Where(Frozen, frozen=True):
+    """What a fault matches; every field given must hold. See netem.impair.faults."""
+
+    op: str | None = None  # "WRITE_MIDDLE", or a family: "WRITE", "ACK", "NAK", "CNP"
+    psn: int | None = None
+    psn_relative: bool = False  # psn counts from the QP's first PSN
+    dest_qp: int | None = None
+    flow: str | None = None
+    retransmission: bool | None = None
+    proto: str | None = None  # "roce", "icmp", "tcp", "udp", "arp", "any"
+
+
+class FaultPlan(Frozen, frozen=True):
+    """Fires on matches number `skip` to `skip + count - 1` of one port's egress."""
+
+    index: int  # in the lab file's list
+    do: Literal["drop", "mark", "corrupt", "duplicate", "delay", "hold"]
+    on: str  # port name "h0:p0": frames that this port sends
+    where: Where = field(default_factory=Where)
+    skip: int = 0
+    count: int = 1
+    delay: Ns = 0  # for delay; for hold: how long
+
+
+class ChangePlan(Frozen, frozen=True):
+    """At a time, the impairment of one direction becomes another."""
+
+    index: int
+    at: Ns
+    on: str  # port whose egress changes
+    set: Impairment
+
+
+class Expectation(Frozen, frozen=True):
+    """One thing that must hold at the end. `name` is from a closed list (planner docs)."""
+
+    name: str
+    op: Literal["==", "!=", "<", "<=", ">", ">="] | None = None
+    value: float | None = None
+
+
+class CapturePlan(Frozen, frozen=True):
+    """Which links are captured: all of them, or these names."""
+
+    links: tuple[str, ...] = ()
+    max_bytes: int = 1 << 30
+
+
+class Plan(Frozen, frozen=True):
+    """A whole lab, ready to be built, simulated, or sent to a node."""
+
+    name: str
+    seed: int
+    dilation: int
+    limit_s: float  # wall clock
+    nodes: tuple[NodePlan, ...]
+    links: tuple[LinkPlan, ...]
+    faults: tuple[FaultPlan, ...] = ()
+    changes: tuple[ChangePlan, ...] = ()
+    expectations: tuple[Expectation, ...] = ()
+    capture: CapturePlan = CapturePlan()
+
+    def node(self, name: str) -> NodePlan:
+        """Return the node called `name`; KeyError if there is none."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)
