@@ -1,0 +1,268 @@
+"""The spool: what one process appends for every frame that it sends or kills.
+
+A capture file made in the middle of a run must survive the end of its writer, whatever ends it.
+So a process never edits and never seeks: it collects the frames of one turn of its loop in
+memory and hands them to the kernel in one write. After that write a SIGKILL takes nothing away,
+and a file that is cut at any byte is readable up to its last whole record.
+
+    file     PREAMBLE  header (JSON)  record*  [end]
+    record   RECORD    frame          comment (UTF-8)
+    end      RECORD with port END_PORT; in place of a frame a JSON object: why, and what is lost
+
+Integers are little endian. A spool without its end was not closed: its process was killed, and
+frames of its last turn may be missing. Times are emulated nanoseconds since the run's start and
+may be negative (frames seen before it); the merger adds the epoch of the header.
+
+The writer never stops a run. When `max_bytes` is reached or the disk is full it cuts the file
+back to whole records, says so in the end record, and from then on only counts.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from struct import Struct
+from types import TracebackType
+from typing import BinaryIO, NamedTuple, Self
+
+import msgspec
+
+from transports.clock import Ns
+from wire.codec import ReadBuffer
+
+PREAMBLE = Struct("<8sI")  # MAGIC | length of the header that follows
+RECORD = Struct("<HHHHIIq")  # MARK | port | flags | comment | captured | original length | time
+MAGIC = b"fabspl\x00\x01"  # the last byte is the version
+MARK = 0x5AF0
+END_PORT = 0xFFFF
+KILLED = 0x0001
+
+# Ours: a turn of a node's loop is at most 64 frames of 4 KiB on each of a few ports. A caller
+# that never flushes is held to this much memory.
+BATCH_BYTES = 1 << 20
+HEADER_LIMIT = 1 << 24  # 65,534 ports with long names: what is larger is not a header
+NO_LIMIT = 1 << 62
+
+
+class SpoolError(Exception):
+    """A file that is not a spool of ours; a cut one is not an error."""
+
+
+class SpoolPort(msgspec.Struct, frozen=True):
+    """A port whose outgoing frames the spool holds."""
+
+    name: str  # "h0:p0"
+    peer: str  # "h1:p0"
+    link: str  # "h0:p0--h1:p0"
+
+
+class SpoolHeader(msgspec.Struct, frozen=True):
+    """What a reader must know before the first record."""
+
+    node: str
+    ports: tuple[SpoolPort, ...]  # a record names its port by its index here
+    epoch: Ns = 0  # Unix time, in nanoseconds, of emulated time 0
+
+
+class SpoolEnd(msgspec.Struct, frozen=True):
+    """The last record: what the writer knows to be missing."""
+
+    lost: int = 0  # frames that were to be recorded and are not in the file
+    why: str = ""  # empty where nothing is lost
+    drops: dict[str, int] = {}  # frames that the kernel did not hand to us, by port
+
+
+class SpoolRecord(NamedTuple):
+    """One frame as it was recorded."""
+
+    at: Ns
+    port: int
+    killed: bool
+    original: int  # bytes of the frame on the wire; more than len(frame) where it was cut
+    comment: str
+    frame: bytes
+
+
+class Spool:
+    """The writing end. `record` is the sink that drivers and the simulator share.
+
+    Call `flush` once per turn of the loop, before the turn's frames leave: then nothing that a
+    peer has seen can be missing from the file.
+    """
+
+    def __init__(self, path: Path, header: SpoolHeader, *, max_bytes: int = NO_LIMIT) -> None:
+        if len(header.ports) >= END_PORT:
+            raise ValueError(f"a spool holds {END_PORT - 1} ports at most")
+        self.path = path
+        self.frames = 0
+        self.lost = 0
+        self.why_incomplete = ""
+        self._index = {port.name: index for index, port in enumerate(header.ports)}
+        self._max = max_bytes
+        self._batch = bytearray()
+        self._batch_frames = 0  # in _batch: what a failed write loses
+        self._written = 0  # bytes in the file, always whole records
+        self._room = 0  # bytes that _batch may grow to before something must be decided
+        text = msgspec.json.encode(header)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._fd = os.open(path, flags, 0o644)
+        self._write(PREAMBLE.pack(MAGIC, len(text)) + text)
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.why_incomplete
+
+    def record(
+        self, at: Ns, port: str, frame: ReadBuffer, comment: str = "", killed: bool = False
+    ) -> None:
+        """Record `frame`, whole, as sent (or killed) by `port`; a port not captured is none."""
+        index = self._index.get(port)
+        if index is not None:
+            self.append(at, index, frame, comment, killed)
+
+    def append(
+        self,
+        at: Ns,
+        port: int,
+        frame: ReadBuffer,
+        comment: str = "",
+        killed: bool = False,
+        *,
+        original: int = 0,
+    ) -> None:
+        """Record a frame of the port with that index in the header; the bytes are copied.
+
+        `original` is given where `frame` is less than what was on the wire.
+        """
+        text = comment.encode()[:0xFFFF] if comment else b""
+        size = len(frame)
+        batch = self._batch
+        if len(batch) + size + len(text) > self._room and not self._make_room(size + len(text)):
+            return
+        batch = self._batch
+        batch += RECORD.pack(MARK, port, killed, len(text), size, original or size, at)
+        batch += frame
+        if text:
+            batch += text
+        self._batch_frames += 1
+
+    def flush(self) -> None:
+        """Hand everything recorded so far to the kernel, in one write."""
+        if self._batch:
+            if self._write(self._batch):
+                self.frames += self._batch_frames
+            else:
+                self.lost += self._batch_frames
+            self._batch_frames = 0
+            self._batch = bytearray()
+
+    def close(self, drops: Mapping[str, int] | None = None) -> None:
+        """Flush, write the end and close; harmless when called twice."""
+        if self._fd < 0:
+            return
+        self.flush()
+        if self._written:  # else the disk was full before the header
+            # An end that finds no room is left out, which says "incomplete" as well.
+            end = msgspec.json.encode(
+                SpoolEnd(self.lost, self.why_incomplete, dict(drops or {}))
+            )
+            self._write(RECORD.pack(MARK, END_PORT, 0, 0, len(end), len(end), 0) + end)
+        os.close(self._fd)
+        self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _make_room(self, size: int) -> bool:
+        """Find room for a record of `size` body bytes; count it as lost where there is none."""
+        if not self.why_incomplete:
+            self.flush()
+        if not self.why_incomplete and self._written + RECORD.size + size > self._max:
+            self._give_up(f"the limit of {self._max} bytes is reached")
+        if self.why_incomplete or self._fd < 0:
+            self.lost += 1
+            return False
+        self._room = max(size, self._room)  # what is larger than a whole batch goes alone
+        return True
+
+    def _give_up(self, why: str) -> None:
+        self.why_incomplete = why
+        self._room = -1  # every later record takes the slow path, which counts it
+
+    def _write(self, data: bytes | bytearray) -> bool:
+        """Append `data` whole, or leave the file as it was and give up."""
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError as error:
+            os.ftruncate(self._fd, self._written)
+            self._give_up(error.strerror or str(error))
+            return False
+        self._written += len(data)
+        self._room = min(BATCH_BYTES, self._max - self._written) - RECORD.size
+        return True
+
+
+class SpoolReader:
+    """The reading end: a header, then records up to the end or to where the file is cut.
+
+    After `records` is exhausted, `end` is the end record, or None where the writer was killed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.end: SpoolEnd | None = None
+        with path.open("rb") as file:
+            self.header, self._start = _read_header(file.read(PREAMBLE.size), file, path)
+
+    def records(self) -> Iterator[SpoolRecord]:
+        """Yield whole records, in the order in which they were written."""
+        self.end = None
+        with self.path.open("rb") as file:
+            file.seek(self._start)
+            read, unpack, ports = file.read, RECORD.unpack, len(self.header.ports)
+            while len(head := read(RECORD.size)) == RECORD.size:
+                mark, port, flags, text_size, size, original, at = unpack(head)
+                body = read(size + text_size)
+                if mark != MARK or len(body) < size + text_size:
+                    return
+                if port >= ports:
+                    self.end = _decode_end(body) if port == END_PORT else None
+                    return
+                comment = body[size:].decode(errors="replace") if text_size else ""
+                frame = body[:size] if text_size else body
+                yield SpoolRecord(at, port, bool(flags & KILLED), original, comment, frame)
+
+
+def _read_header(preamble: bytes, file: BinaryIO, path: Path) -> tuple[SpoolHeader, int]:
+    """Return the header and where the records start; a cut header is one without ports."""
+    nothing = SpoolHeader(path.stem, ())
+    if preamble[: len(MAGIC)] != MAGIC[: len(preamble)]:
+        raise SpoolError(f"{path} is not a spool")
+    if len(preamble) < PREAMBLE.size:
+        return nothing, len(preamble)
+    size = PREAMBLE.unpack(preamble)[1]
+    if size > HEADER_LIMIT:
+        raise SpoolError(f"{path} has a header of {size} bytes")
+    text = file.read(size)
+    if len(text) < size:
+        return nothing, PREAMBLE.size + len(text)
+    try:
+        return msgspec.json.decode(text, type=SpoolHeader), PREAMBLE.size + size
+    except msgspec.MsgspecError as error:
+        raise SpoolError(f"{path} has a header that cannot be read: {error}") from None
+
+
+def _decode_end(body: bytes) -> SpoolEnd | None:
+    try:
+        return msgspec.json.decode(body, type=SpoolEnd)
+    except msgspec.MsgspecError:
+        return None
