@@ -41,3 +41,9 @@ def check_uint(name: str, value: int, bits: int) -> None:
     """Raise ValueError unless `value` fits `bits` unsigned bits: struct cannot see 25 in 24."""
     if not 0 <= value < 1 << bits:
         raise ValueError(f"{name} is {value:#x}, which does not fit {bits} bits")
+
+
+def check_size(name: str, value: ReadBuffer, size: int) -> None:
+    """Raise ValueError unless `value` is `size` bytes: struct would pad or cut it silently."""
+    if len(value) != size:
+        raise ValueError(f"{name} is {len(value)} bytes, which should be {size}")

@@ -1,1 +1,1 @@
-"""RoCE v2 headers, opcodes, ICRC, whole packets. IBTA vol. 1, chapters 5, 9, annex A17."""
+"""RoCE v2: what follows UDP port 4791. IBTA vol. 1, chapters 7 and 9, annex A17."""
