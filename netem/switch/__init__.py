@@ -1,0 +1,1 @@
+"""Switches: for now the learning bridge that the simulator uses for kernel bridges."""
