@@ -1,0 +1,53 @@
+"""The `fabriclab` command: a group of verbs, and the exit codes that all of them share.
+
+0 done, 1 failed, 2 wrong usage or lab file, 3 this host cannot, 4 inconclusive.
+"""
+
+from importlib import import_module, metadata
+from typing import NoReturn
+
+import click
+
+VERBS = {
+    "demo": "netem.cli.demo",
+    "run": "netem.cli.run",
+    "sim": "netem.cli.sim",
+    "up": "netem.cli.up",
+    "down": "netem.cli.down",
+    "inspect": "netem.cli.inspect_",
+    "exec": "netem.cli.exec_",
+    "capture": "netem.cli.capture",
+    "labs": "netem.cli.labs",
+    "validate": "netem.cli.validate",
+    "bench": "netem.cli.bench",
+    "doctor": "netem.cli.doctor",
+    "node": "netem.cli.node",
+}
+
+
+class Verbs(click.Group):
+    """Loads a verb's module only when it is asked for: `--help` and `labs` stay quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's shape
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+        if name not in VERBS:
+            return None
+        command: click.Command = import_module(VERBS[name]).command
+        return command
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(metadata.version("fabriclab"), prog_name="fabriclab")
+def cli() -> None:
+    """Emulate the networks that connect GPUs, packet by packet, on real sockets.
+
+    Start with:  fabriclab demo
+    """
+
+
+def main() -> NoReturn:
+    """Run the command line; never returns."""
+    cli(prog_name="fabriclab")
+    raise SystemExit(0)

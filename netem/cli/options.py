@@ -1,0 +1,127 @@
+"""Flags that mean the same in every verb, and how failures become exit codes."""
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import click
+import msgspec
+
+from netem.kernel.run import CapabilityError, KernelError
+from netem.lab.find import LabNotFoundError, LabSource, find
+from netem.topology.errors import LabError
+from netem.topology.load import load_lab
+from netem.topology.plan import Plan
+from netem.topology.planner import plan_lab
+
+DONE, FAILED, WRONG_USAGE, HOST_CANNOT, INCONCLUSIVE = range(5)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Decorator = Callable[[Callable[P, R]], Callable[P, R]]
+
+
+def complain(text: str) -> None:
+    """Say something on standard error: results alone go to standard output."""
+    click.echo(text, err=True)
+
+
+def print_json(value: object) -> None:
+    """Print one result as strict JSON on standard output."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    json.loads(text)
+    click.echo(text)
+
+
+def exit_codes(run: Callable[P, R]) -> Callable[P, R]:
+    """Turn the errors that people can mend into one line each and the exit code they have."""
+
+    @functools.wraps(run)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return run(*args, **kwargs)
+        except LabError as error:
+            for problem in error.problems:
+                complain(str(problem))
+            sys.exit(WRONG_USAGE)
+        except LabNotFoundError as error:
+            complain(str(error))
+            sys.exit(WRONG_USAGE)
+        except CapabilityError as error:
+            complain(str(error))
+            sys.exit(HOST_CANNOT)
+        except KernelError as error:
+            complain(str(error))
+            sys.exit(HOST_CANNOT)
+        except BrokenPipeError:
+            sys.exit(DONE)
+
+    return wrapped
+
+
+def parse_overrides(values: tuple[str, ...]) -> dict[str, str]:
+    """Split `a.b=VALUE` flags; the values stay text and are read as the lab file's are."""
+    overrides = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals or not key:
+            raise click.UsageError(
+                f"--set {value}: write KEY=VALUE, for example --set defaults.host.mode=datagram"
+            )
+        overrides[key] = text
+    return overrides
+
+
+def lab_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add LAB and the flags that shape a plan."""
+    for decorate in (
+        click.option("--dilation", metavar="N|auto", help="Emulated time runs N times slower."),
+        click.option("--seed", type=click.IntRange(0), help="Seed of everything random."),
+        click.option(
+            "--set",
+            "overrides",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Change a key of the lab file, e.g. defaults.host.mode=datagram.",
+        ),
+        click.argument("lab"),
+    ):
+        command = decorate(command)
+    return command
+
+
+def output_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add --out and --json."""
+    command = click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        help="Run folder; default ./fabriclab-runs/LAB-N.",
+    )(command)
+    return json_option(command)
+
+
+def json_option(command: Callable[..., R]) -> Callable[..., R]:
+    """Add --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(
+        command
+    )
+
+
+def make_plan(
+    lab: str,
+    overrides: tuple[str, ...] = (),
+    seed: int | None = None,
+    dilation: str | None = None,
+    extra: dict[str, Any] | None = None,
+) -> tuple[Plan, LabSource]:
+    """Find, load and plan a lab with the flags of `lab_options` applied."""
+    source = find(lab)
+    changes: dict[str, Any] = dict(extra or {}) | parse_overrides(overrides)
+    if seed is not None:
+        changes["seed"] = str(seed)
+    if dilation is not None:
+        changes["dilation"] = dilation
+    return plan_lab(load_lab(source.text, name_hint=source.name, overrides=changes)), source
