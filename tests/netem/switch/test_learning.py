@@ -66,7 +66,7 @@ def test_what_must_not_be_forwarded_is_refused_and_teaches_nothing(bridge, bad):
 
 def test_the_table_is_bounded_and_the_oldest_makes_room():
     bridge = LearningBridge(["e0", "e1", "e2"], max_addresses=2)
-    sources = [bytes([2, 0, 0, 0, 0, n]) for n in range(3)]
+    sources = [bytes([2, 0, 0, 0, 9, n]) for n in range(3)]
     for at, src in enumerate(sources):
         bridge.forward("e0", frame(B, src), at)
     assert len(bridge) == 2
