@@ -62,6 +62,7 @@ class Impairment(Struct, frozen=True, forbid_unknown_fields=True):
     overhead: int = 0  # bytes added to each frame when its time on the wire is worked out
     limit: int | None = None  # bytes queued; None: worked out from rate and delay
     keep_order: bool = False  # jitter never reorders
+    corrupt_from: int | None = None  # first byte that may be hit; None: after Ethernet and tags
 
     @property
     def is_neutral(self) -> bool:

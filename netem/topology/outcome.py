@@ -37,7 +37,7 @@ class FlowReport(Struct, forbid_unknown_fields=True):
 
 
 class DirectionReport(Struct, forbid_unknown_fields=True):
-    """One direction of one link."""
+    """One direction of one link: frames + duplicated = delivered + lost + overflowed + queued."""
 
     direction: str  # "h0:p0->h1:p0"
     engine: str = "ours"
@@ -50,7 +50,8 @@ class DirectionReport(Struct, forbid_unknown_fields=True):
     duplicated: int = 0
     reordered: int = 0
     marked: int = 0
-    faulted: int = 0  # touched by a fault of the lab file
+    faulted: int = 0  # touched by a fault of the lab file; one that it dropped is also lost
+    queued: int = 0  # still waiting when the report was made
 
 
 class FaultReport(Struct, forbid_unknown_fields=True):
