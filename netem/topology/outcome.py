@@ -5,7 +5,7 @@ Absent is not zero: a figure that was not measured is None. Times are emulated n
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from transports.clock import Ns
 
@@ -97,7 +97,7 @@ class NodeReport(Struct, forbid_unknown_fields=True):
     directions: list[DirectionReport] = []
     faults: list[FaultReport] = []
     counters: dict[str, int] = {}  # refused packets by reason and the like; all that exist
-    lateness: Lateness = Lateness()
+    lateness: Lateness = field(default_factory=Lateness)
 
 
 class FlowResult(Struct, forbid_unknown_fields=True):
