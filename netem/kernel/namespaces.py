@@ -1,0 +1,86 @@
+"""Making, naming and visiting namespaces. A process is the name of the namespaces it is in."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from netem.kernel.libc import (
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWUSER,
+    MS_PRIVATE,
+    MS_REC,
+    mount,
+    setns,
+    unshare,
+)
+
+
+def enter_new_user_namespace(other_flags: int = 0) -> None:
+    """Become root of a new user namespace, and enter new ones of the other kinds with it.
+
+    Root inside is the calling user outside: files keep that owner. Other ids are not mapped,
+    for which an ordinary user has no right.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    unshare(CLONE_NEWUSER | other_flags)
+    own = Path("/proc/self")
+    with contextlib.suppress(FileNotFoundError):
+        own.joinpath("setgroups").write_text("deny")
+    own.joinpath("uid_map").write_text(f"0 {uid} 1")
+    own.joinpath("gid_map").write_text(f"0 {gid} 1")
+
+
+def enter_new_network_namespace() -> None:
+    """Move the calling thread to a network namespace of its own, empty but for `lo`."""
+    unshare(CLONE_NEWNET)
+
+
+def enter_new_mount_namespace() -> None:
+    """Make mounts private to the caller: none goes out to the host, none comes in."""
+    unshare(CLONE_NEWNS)
+    keep_mounts_private()
+
+
+def keep_mounts_private() -> None:
+    """Cut a new mount namespace off from the one that it was copied from."""
+    mount("", "/", flags=MS_REC | MS_PRIVATE)
+
+
+def namespace_id(pid: int | str, kind: str) -> tuple[int, int]:
+    """Return a value equal for two processes exactly if they share that namespace."""
+    stat = Path(f"/proc/{pid}/ns/{kind}").stat()
+    return stat.st_dev, stat.st_ino
+
+
+@contextlib.contextmanager
+def inside(pid: int | None) -> Iterator[None]:
+    """Run the body in the network namespace of process `pid`; None means stay where we are.
+
+    Only the calling thread moves. Sockets opened and programs started inside stay there.
+    """
+    if pid is None:
+        yield
+        return
+    with contextlib.ExitStack() as fds:
+        there = _open(f"/proc/{pid}/ns/net", fds)
+        # Of the thread, not of the process: another thread may be visiting elsewhere.
+        back = _open("/proc/thread-self/ns/net", fds)
+        setns(there, CLONE_NEWNET)
+        try:
+            yield
+        finally:
+            setns(back, CLONE_NEWNET)
+
+
+def control_socket() -> socket.socket:
+    """Return a socket for ioctls about the interfaces of the namespace it is opened in."""
+    return socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+
+
+def _open(path: str, fds: contextlib.ExitStack) -> int:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fds.callback(os.close, fd)
+    return fd
