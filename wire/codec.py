@@ -47,3 +47,9 @@ def check_size(name: str, value: ReadBuffer, size: int) -> None:
     """Raise ValueError unless `value` is `size` bytes: struct would pad or cut it silently."""
     if len(value) != size:
         raise ValueError(f"{name} is {len(value)} bytes, which should be {size}")
+
+
+def check_room(buf: ReadBuffer, offset: int, size: int) -> None:
+    """Raise ValueError unless `size` bytes fit at `offset`: a bytearray would silently grow."""
+    if len(buf) - offset < size:
+        raise ValueError(f"{size} bytes do not fit at {offset} of {len(buf)}")

@@ -11,6 +11,7 @@ from wire.codec import (
     ReadBuffer,
     TruncatedError,
     WriteBuffer,
+    check_room,
     check_size,
     check_uint,
 )
@@ -101,6 +102,7 @@ class Ipv4(NamedTuple):
                 f"options are {len(options)} bytes, legal is a multiple of 4 up to 40"
             )
         size = IPV4.size + len(options)
+        check_room(buf, offset, size)
         flags = dont << 14 | more << 13 | fragment
         header = bytearray(size)
         IPV4.pack_into(
