@@ -6,9 +6,12 @@ import socket
 SO_SNDBUFFORCE = 32
 SO_RCVBUFFORCE = 33
 
-_SKB = (
-    768  # struct sk_buff, skb_shared_info, head room: what each packet costs beside its bytes
 )
+
+# What a packet costs beside its own bytes: head room and struct skb_shared_info in the same
+# piece of memory, struct sk_buff in another.
+_BESIDE_BYTES = 448
+_SK_BUFF = 256
 
 
 def ask_for_buffers(sock: socket.socket, size: int) -> None:
