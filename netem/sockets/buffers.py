@@ -6,8 +6,6 @@ import socket
 SO_SNDBUFFORCE = 32
 SO_RCVBUFFORCE = 33
 
-)
-
 # What a packet costs beside its own bytes: head room and struct skb_shared_info in the same
 # piece of memory, struct sk_buff in another.
 _BESIDE_BYTES = 448
