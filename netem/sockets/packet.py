@@ -53,8 +53,8 @@ class PacketSocket:
     """
 
     send: Callable[[ReadBuffer], int]
-    """Send one frame, tags included. Raises what send(2) does: BlockingIOError for a full buffer,
-    EMSGSIZE for a frame longer than the MTU allows, ENETDOWN or ENOBUFS for a link that is down.
+    """Send one frame, tags included. Raises what send(2) does: BlockingIOError for no room,
+    EMSGSIZE for a frame longer than the MTU allows, ENETDOWN or ENOBUFS for a link down.
     """
 
     def __init__(self, interface: str, *, buffer: int = _BUFFER) -> None:
@@ -125,7 +125,7 @@ def _tag(aux: Sequence[tuple[int, int, bytes]]) -> tuple[int, int]:
 
 
 def _bound(interface: str, buffer: int, *, if_plain: int, if_tagged: int) -> socket.socket:
-    """Return a socket that gets so many bytes of frames without a tag, and of those with one."""
+    """Return a socket that gets so many bytes of frames without, and with, a tag."""
     # Protocol 0 receives nothing: the socket stays deaf until it is bound, filter in place.
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
     try:
