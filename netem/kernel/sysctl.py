@@ -1,0 +1,76 @@
+"""Kernel parameters, as files under /proc/sys. Those of `net` are the namespace's own."""
+
+import errno
+from pathlib import Path
+
+from netem.kernel.run import KernelError
+
+_ROOT = Path("/proc/sys")
+_MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
+
+
+def path(name: str) -> Path:
+    """Return the file of a parameter; `name` has slashes: "net/ipv4/ip_forward"."""
+    return _ROOT / name
+
+
+def write(name: str, value: str, *, where: str = "") -> None:
+    """Set a parameter of the network namespace that this thread is in.
+
+    Raises KernelError where there is no such parameter or no right to set it; `where` is what
+    the message calls the namespace.
+    """
+    try:
+        # Unbuffered on purpose: the kernel takes a value by one write.
+        path(name).write_text(value)
+    except OSError as error:
+        raise KernelError(command(name, value), error.errno or 1, str(error), where) from error
+
+
+def read(name: str) -> str | None:
+    """Return a parameter's value, or None where this kernel has none of that name."""
+    try:
+        return path(name).read_text().strip()
+    except OSError as error:
+        if error.errno in _MISSING:
+            return None
+        raise KernelError(("cat", str(path(name))), error.errno or 1, str(error)) from error
+
+
+def command(name: str, value: str) -> tuple[str, ...]:
+    """Return the command that a person would type; it needs no program but the shell."""
+    return ("sh", "-c", f"echo {value} > {path(name)}")
+
+
+def quiet(interface: str) -> dict[str, str]:
+    """Return what keeps the kernel silent on an interface that has IPv6 addresses of ours.
+
+    No link-local address, no duplicate address detection, no router solicitation or
+    advertisement. "default" stands for every interface that is yet to come.
+    """
+    of = f"net/ipv6/conf/{interface}"
+    return {
+        f"{of}/addr_gen_mode": "1",  # none
+        f"{of}/accept_dad": "0",
+        f"{of}/dad_transmits": "0",
+        f"{of}/router_solicitations": "0",
+        f"{of}/accept_ra": "0",
+        f"{of}/autoconf": "0",
+    }
+
+
+def no_ipv6(interface: str) -> dict[str, str]:
+    """Return what keeps IPv6 off an interface altogether."""
+    return {f"net/ipv6/conf/{interface}/disable_ipv6": "1"}
+
+
+def forwarding() -> dict[str, str]:
+    """Return what makes a namespace a router, for both families, redirects left out."""
+    return {
+        "net/ipv4/ip_forward": "1",
+        "net/ipv6/conf/all/forwarding": "1",
+        "net/ipv4/conf/all/send_redirects": "0",
+        "net/ipv4/conf/default/send_redirects": "0",
+        "net/ipv4/conf/all/rp_filter": "0",
+        "net/ipv4/conf/default/rp_filter": "0",
+    }
