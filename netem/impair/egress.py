@@ -1,0 +1,275 @@
+"""One direction of one link: frames go in and come out later, changed, twice, or not at all.
+
+The order of operations is netem's (tc-netem(8), sch_netem), on each frame offered:
+
+1. faults of the lab file, which stand before the link as the port's own doing
+2. duplicate: an exact copy, right behind the original
+3. loss, or a CE mark instead where `ecn` is on and the packet is ECN-capable
+4. corrupt: one bit
+5. limit: no room among the bytes that wait
+6. reorder: to the front, at once; else delay with jitter
+7. rate: not before the frame in front has been serialised
+
+What is random about a frame is decided first, from its number alone (`causes`), and applied
+then: a frame that a fault kills still moves the loss model on, so a fault never shifts a burst.
+When a frame leaves is `pipe`'s business.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from netem.impair.alter import Ecn, ecn, flip_bit, header_size, pick_bit, set_ce
+from netem.impair.causes import UNTOUCHED, Causes, Decision
+from netem.impair.departure import NO_META, Departure, Fate, FrameMeta, join, remark
+from netem.impair.describe import describe_loss, percent, size_text, time_text
+from netem.impair.faults import Fault, Faults, QpNotes
+from netem.impair.model import NEUTRAL, Impairment, RandomLoss
+from netem.impair.pipe import Pipe
+from netem.impair.sight import Sight
+from netem.impair.streams import Stream
+from netem.topology.outcome import DirectionReport, FaultReport
+from netem.topology.plan import FaultPlan
+from transports.clock import Ns
+from wire.codec import ReadBuffer
+
+__all__ = ["NO_META", "Departure", "Egress", "Fate", "FrameMeta", "QpNotes", "remark"]
+
+_NO_FAULT: tuple[Sight, list[Fault]] = Sight("other"), []
+
+
+class _Offer:
+    """One frame on its way through, and what has been done to it."""
+
+    __slots__ = (
+        "comment",
+        "copies",
+        "extra",
+        "frame",
+        "is_holder",
+        "killed",
+        "meta",
+        "now",
+        "number",
+    )
+
+    def __init__(self, number: int, frame: ReadBuffer, now: Ns, meta: FrameMeta) -> None:
+        self.number = number
+        self.frame = frame
+        self.now = now
+        self.meta = meta
+        self.comment = ""
+        self.copies: list[str] = []  # what is to be said of each
+        self.extra: Ns = 0
+        self.killed = ""
+        self.is_holder = False
+
+    def remark(self, phrase: str) -> None:
+        """Add to what the capture says of this frame."""
+        self.comment = join(self.comment, phrase)
+
+
+class Egress:
+    """One direction of one link, owned by whoever drives the sending port.
+
+    After `send` and whenever `deadline` has come, drain `due`. `now` never decreases. Frames
+    are whole, from the Ethernet header on, and may be any bytes at all.
+    """
+
+    def __init__(
+        self,
+        port: str,
+        peer: str,
+        impairment: Impairment,
+        seed: int,
+        faults: Iterable[FaultPlan] = (),
+        *,
+        qps: QpNotes | None = None,
+    ) -> None:
+        self.direction = f"{port}->{peer}"
+        own = (fault for fault in faults if fault.on == port)
+        self._faults = Faults(own, qps or {}, seed, self.direction)
+        self._causes = Causes(seed, self.direction)
+        self._bits = Stream(seed, self.direction, "corrupt bit")
+        self._pipe = Pipe()
+        self._ready: deque[Departure] = deque()
+        self._counts = DirectionReport(self.direction)
+        self.impairment = NEUTRAL
+        self._adopt(impairment)
+
+    def send(self, frame: ReadBuffer, now: Ns, meta: FrameMeta = NO_META) -> None:
+        """Offer a frame in a buffer that the egress may keep."""
+        counts = self._counts
+        number = counts.frames
+        counts.frames += 1
+        counts.bytes += len(frame)
+        if not self._pipe.is_empty:
+            self._release(now)
+        decision = self._causes.decide(number)
+        sight, struck = self._faults.strike(frame, meta) if self._faults.is_live else _NO_FAULT
+        if not struck and self._is_instant and decision is UNTOUCHED and self._pipe.is_empty:
+            counts.delivered += 1
+            self._ready.append(Departure(now, frame, Fate.SENT, remark(meta), meta))
+            return
+        offer = _Offer(number, frame, now, meta)
+        if struck:
+            self._strike(offer, sight, struck)
+        self._pass(offer, decision)
+
+    def due(self, now: Ns) -> Iterator[Departure]:
+        """Hand out, in order of time, what left or died up to `now`, each once."""
+        if not self._pipe.is_empty:
+            self._release(now)
+        ready = self._ready
+        while ready:
+            yield ready.popleft()
+
+    @property
+    def deadline(self) -> Ns | None:
+        """Return when `due` has something to hand out, or None."""
+        return self._ready[0].at if self._ready else self._pipe.deadline
+
+    @property
+    def is_transparent(self) -> bool:
+        """True while nothing can happen to a frame, so that the driver may go round.
+
+        A driver that does reports it by `bypassed`, and asks again after every `change`.
+        """
+        idle = self._causes.is_idle and self._is_instant and not self._faults.is_live
+        return idle and not self._ready and self._pipe.is_empty
+
+    def bypassed(self, size: int, frames: int = 1) -> None:
+        """Count frames of together `size` bytes that the driver sent itself."""
+        counts = self._counts
+        counts.frames += frames
+        counts.delivered += frames
+        counts.bytes += size
+
+    def change(self, impairment: Impairment, now: Ns) -> None:
+        """Let another impairment hold for the frames to come.
+
+        What waits leaves when it would have left, and what does not change in the impairment
+        goes on where it is: a burst of losses is not cut short by a new delay.
+        """
+        self._release(now)
+        self._adopt(impairment)
+
+    def report(self) -> DirectionReport:
+        """Return the counters as they stand; the caller may keep them."""
+        return replace(self._counts, reordered=self._pipe.reordered, queued=self._pipe.frames)
+
+    def fault_reports(self) -> list[FaultReport]:
+        """Return how often each fault of this port fired."""
+        return self._faults.reports()
+
+    def _adopt(self, new: Impairment) -> None:
+        """Make `new` the impairment of all frames to come."""
+        if new.rate is not None and new.rate <= 0:
+            raise ValueError(
+                f"rate is {new.rate} bit/s, which sends nothing; take the link down"
+            )
+        self._causes.adopt(new)
+        self._pipe.adopt(new)
+        self.impairment = new
+        self._is_instant = not new.delay and not new.jitter and new.rate is None
+        self._by_loss = "" if new.loss is None else f"by loss {describe_loss(new.loss)}"
+        if isinstance(new.loss, RandomLoss):
+            self._by_loss += " (random)"
+
+    def _release(self, now: Ns) -> None:
+        """Move what left up to `now` out of the pipe."""
+        before = len(self._ready)
+        self._ready.extend(self._pipe.leave(now))
+        self._counts.delivered += len(self._ready) - before
+
+    def _strike(self, offer: _Offer, sight: Sight, struck: list[Fault]) -> None:
+        """Do to a frame what the faults that fired on it say."""
+        counts = self._counts
+        counts.faulted += 1
+        for fault in struck:
+            match fault.plan.do:
+                case "drop":
+                    offer.killed = offer.killed or f"dropped by {fault.by}"
+                case "mark":
+                    self._mark(offer, f"by {fault.by}")
+                case "corrupt":
+                    bit = pick_bit(fault.draw(), sight.start, sight.stop)
+                    self._corrupt(offer, bit, f"by {fault.by}")
+                case "duplicate":
+                    offer.copies.append(f"duplicated by {fault.by}")
+                case "delay":
+                    offer.extra += fault.plan.delay
+                    offer.remark(f"delayed {time_text(fault.plan.delay)} by {fault.by}")
+                case "hold":
+                    self._pipe.hold(offer.now + fault.plan.delay)
+                    offer.is_holder = True
+                    offer.remark(f"delayed {time_text(fault.plan.delay)} by {fault.by}, held")
+
+    def _pass(self, offer: _Offer, decision: Decision) -> None:
+        """Do to a frame what was decided, then let it and its copies into the pipe."""
+        counts = self._counts
+        if offer.killed:
+            counts.lost += 1
+            self._drop(offer, offer.killed)
+            return
+        impairment = self.impairment
+        if decision.is_duplicated:
+            offer.copies.append(f"duplicated by duplicate {percent(impairment.duplicate)}")
+        counts.duplicated += len(offer.copies)
+        versions = ["", *offer.copies]
+        if decision.is_lost:
+            if impairment.ecn and ecn(offer.frame) is not Ecn.NOT_ECT:
+                self._mark(offer, self._by_loss)
+            else:
+                counts.lost += 1
+                self._drop(offer, f"dropped {self._by_loss}")
+                del versions[0]
+        if not versions:
+            return
+        if decision.is_corrupted:
+            self._corrupt_at_random(offer)
+        jumps = self._pipe.jumps(decision.is_candidate)
+        for version in versions:
+            self._admit(offer, version, decision.jitter, jumps)
+
+    def _mark(self, offer: _Offer, why: str) -> None:
+        offer.frame = set_ce(offer.frame)
+        offer.remark(f"marked CE {why}")
+        self._counts.marked += 1
+
+    def _corrupt(self, offer: _Offer, bit: int, why: str) -> None:
+        offer.frame = flip_bit(offer.frame, bit)
+        offer.remark(f"corrupted bit {bit} (byte {bit >> 3}) {why}")
+        self._counts.corrupted += 1
+
+    def _corrupt_at_random(self, offer: _Offer) -> None:
+        """Flip one bit; a frame that ends before the first byte that may be hit is spared."""
+        first = self.impairment.corrupt_from
+        start = header_size(offer.frame) if first is None else first
+        if start < len(offer.frame):
+            bit = pick_bit(self._bits.word(offer.number), start, len(offer.frame))
+            self._corrupt(offer, bit, f"by corrupt {percent(self.impairment.corrupt)}")
+
+    def _admit(self, offer: _Offer, version: str, jitter: Ns, jumps: bool) -> None:
+        """Let a frame into the pipe, or straight out, or drop it where there is no room."""
+        pipe, now, frame = self._pipe, offer.now, offer.frame
+        held = "" if offer.is_holder else pipe.held_for(now)
+        comment = join(version, offer.comment, held, remark(offer.meta))
+        at = pipe.schedule(len(frame), now, jitter, offer.extra, jumps)
+        if at is None:
+            self._counts.overflowed += 1
+            why = f"dropped by queue limit {size_text(pipe.limit, ' ')}"
+            self._ready.append(
+                Departure(now, frame, Fate.DROPPED, join(why, comment), offer.meta)
+            )
+        elif at > now:
+            pipe.wait(at, now, frame, comment, offer.meta)
+        else:
+            pipe.overtake()
+            self._counts.delivered += 1
+            self._ready.append(Departure(now, frame, Fate.SENT, comment, offer.meta))
+
+    def _drop(self, offer: _Offer, why: str) -> None:
+        comment = join(why, offer.comment, remark(offer.meta))
+        self._ready.append(Departure(offer.now, offer.frame, Fate.DROPPED, comment, offer.meta))

@@ -1,0 +1,115 @@
+"""The three loss models of netem: independent, Gilbert-Elliott, four states.
+
+A model is asked once for each frame offered, in order, whatever else happens to that frame:
+what a burst hits depends on the frames' numbers alone.
+
+**Gilbert-Elliott.** Two states. A frame that arrives in the good one moves it to bad with
+probability p, in the bad one back to good with r. The frame itself is lost with `loss_good`
+(tc: 1-k) or `loss_bad` (tc: 1-h) *of the state it arrived in*. In the long run
+(p x loss_bad + r x loss_good) / (p + r) of the frames are lost, and with `loss_bad` 1 and
+`loss_good` 0 the mean burst is 1/r frames.
+
+**Four states,** one draw per frame::
+
+    GOOD GAP --p14--> ISOLATED LOSS: this frame is lost, the next one passes, back to GOOD GAP
+    GOOD GAP --p13--> BAD BURST: frames are lost ...
+    BAD BURST --p32--> GOOD BURST: ... but for some in the middle ...
+    GOOD BURST --p23--> BAD BURST
+    BAD BURST --p31--> GOOD GAP: ... until the burst is over
+"""
+
+from enum import Enum
+from typing import Protocol
+
+from netem.impair.model import FourState, GilbertElliott, Loss, RandomLoss
+from netem.impair.streams import Stream, stream, threshold
+
+
+class LossModel(Protocol):
+    """Decides which frames are lost."""
+
+    def loses(self, number: int) -> bool:
+        """Decide for frame `number`; to be asked once for each, in order."""
+
+
+class _Random:
+    """Each frame with the same probability, independent or leaning on the last decision."""
+
+    def __init__(self, loss: RandomLoss, seed: int, direction: str) -> None:
+        self._stream = stream(seed, direction, "loss", loss.correlation)
+        self._threshold = threshold(loss.p)
+
+    def loses(self, number: int) -> bool:
+        return self._stream.word(number) < self._threshold
+
+
+class _GilbertElliott:
+    """Two draws per frame: one moves the state, one decides about the frame."""
+
+    def __init__(self, loss: GilbertElliott, seed: int, direction: str) -> None:
+        self._moves = Stream(seed, direction, "loss state")
+        self._stream = Stream(seed, direction, "loss")
+        self._leave = threshold(loss.p), threshold(loss.r)
+        self._lose = threshold(loss.loss_good), threshold(loss.loss_bad)
+        self._is_bad = False
+
+    def loses(self, number: int) -> bool:
+        arrived_in = self._is_bad
+        if self._moves.word(number) < self._leave[arrived_in]:
+            self._is_bad = not arrived_in
+        return self._stream.word(number) < self._lose[arrived_in]
+
+
+class _State(Enum):
+    GOOD_GAP = 1
+    GOOD_BURST = 2
+    BAD_BURST = 3
+    ISOLATED_LOSS = 4
+
+
+class _FourState:
+    """One draw per frame decides both about the frame and about the next state.
+
+    `_table` holds, for each state, (threshold, next state, lost) from the least draw up; a draw
+    above all of them takes the last row.
+    """
+
+    def __init__(self, loss: FourState, seed: int, direction: str) -> None:
+        self._stream = Stream(seed, direction, "loss")
+        gap, good, bad, isolated = _State
+        p14, p23, p32 = threshold(loss.p14), threshold(loss.p23), threshold(loss.p32)
+        always = 1 << 32
+        self._table = {
+            gap: (
+                (p14, isolated, True),
+                (p14 + threshold(loss.p13), bad, True),
+                (always, gap, False),
+            ),
+            good: ((p23, bad, True), (always, good, False)),
+            bad: (
+                (p32, good, False),
+                (p32 + threshold(loss.p31), gap, False),
+                (always, bad, True),
+            ),
+            isolated: ((always, gap, False),),
+        }
+        self._state = gap
+
+    def loses(self, number: int) -> bool:
+        draw = self._stream.word(number)
+        for limit, state, lost in self._table[self._state]:
+            if draw < limit:
+                self._state = state
+                return lost
+        raise AssertionError("the last row of a state takes every draw")
+
+
+def loss_model(loss: Loss, seed: int, direction: str) -> LossModel:
+    """Return the model for `loss`, in its starting state."""
+    match loss:
+        case RandomLoss():
+            return _Random(loss, seed, direction)
+        case GilbertElliott():
+            return _GilbertElliott(loss, seed, direction)
+        case FourState():
+            return _FourState(loss, seed, direction)

@@ -1,0 +1,162 @@
+"""When a frame leaves: delay, hold, reordering, serialisation at a rate, and room to wait in.
+
+**Time.** A frame leaves at max(now + delay, when the one before it leaves) + its time on the
+wire. That is netem's serialisation reference in one line: constant delay is absorbed while a
+queue stands, as in a pipe, and with a rate jitter cannot reorder. Fractions of a nanosecond are
+carried from frame to frame, so 1 KiB frames at 400 Gbit/s (20.48 ns each) keep their rate.
+
+**Room.** Bytes wait until they leave, those that are only delayed included, and a frame that
+would have to wait without room for all of it is refused. One that leaves at once needs none.
+
+**Order.** Frames leave in the order of (time, offer). One that leaves before another that was
+offered earlier is `reordered`, and the overtaken one says so in its comment.
+"""
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+from netem.impair.departure import Departure, Fate, FrameMeta, join
+from netem.impair.describe import time_text
+from netem.impair.model import NEUTRAL, Impairment
+from transports.clock import Ns, S
+from wire.codec import ReadBuffer
+
+# Limit: what may wait beyond the pipe itself, where a lab does not say: what eight queue pairs
+# with 128 unacknowledged packets of 4 KiB have in flight. A NIC holds back and does not drop.
+_BURST = 4 << 20
+# Limit: without a rate the pipe has no volume to work out; this bounds memory.
+_UNRATED_LIMIT = 64 << 20
+
+_BITS_NS = 8 * S  # bits in a byte times nanoseconds in a second
+
+
+def queue_limit(impairment: Impairment) -> int:
+    """Return the bytes that may wait, delayed frames included.
+
+    Unless the lab says: one and a half times what the pipe holds, and a burst of 4 MiB; 64 MiB
+    where there is no rate.
+    """
+    if impairment.limit is not None:
+        return impairment.limit
+    if impairment.rate is None:
+        return _UNRATED_LIMIT
+    pipe = impairment.rate * (impairment.delay + impairment.jitter) // _BITS_NS
+    return _BURST + pipe * 3 // 2
+
+
+class Pipe:
+    """The frames of one direction that have not left yet."""
+
+    def __init__(self) -> None:
+        # Heap of departure time, place in line, time of offer, and what waits.
+        self._waiting: list[tuple[Ns, int, Ns, ReadBuffer, str, FrameMeta]] = []
+        self._bytes = 0
+        self._places = 0  # in line, given out
+        self._furthest = -1  # place of the last one, in order of offer, that left
+        self._latest: Ns = 0  # latest departure that any frame was given
+        self._tail: Ns = 0  # when the last frame that did not jump leaves
+        self._tail_part = 0  # and the fraction of a nanosecond, in 1/rate
+        self._since_jump = 0  # frames delayed since one was let to the front
+        self._hold_until: Ns = 0
+        self.reordered = 0
+        self._impairment = NEUTRAL
+        self.limit = queue_limit(NEUTRAL)
+
+    def adopt(self, impairment: Impairment) -> None:
+        """Let `impairment` hold for frames to come; those that wait keep their time."""
+        if impairment.rate != self._impairment.rate:
+            self._tail_part = 0
+        self._impairment = impairment
+        self.limit = queue_limit(impairment)
+
+    @property
+    def is_empty(self) -> bool:
+        """True where nothing waits and nothing is to be held back."""
+        return not self._waiting and not self._hold_until
+
+    @property
+    def frames(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def deadline(self) -> Ns | None:
+        """Return when the next frame leaves."""
+        return self._waiting[0][0] if self._waiting else None
+
+    def hold(self, until: Ns) -> None:
+        """Let nothing that is offered from now on leave before `until`."""
+        self._hold_until = max(self._hold_until, until)
+
+    def held_for(self, now: Ns) -> str:
+        """Return what the capture says of a frame that is offered during a hold."""
+        if now >= self._hold_until:
+            return ""
+        return f"delayed {time_text(self._hold_until - now)} behind a held frame"
+
+    def jumps(self, is_candidate: bool) -> bool:
+        """Say whether a frame goes to the front; asked once for each that gets here.
+
+        With a gap of N, only a candidate behind at least N - 1 delayed frames.
+        """
+        if is_candidate and self._since_jump >= self._impairment.gap - 1:
+            self._since_jump = 0
+            return True
+        self._since_jump += 1
+        return False
+
+    def schedule(self, size: int, now: Ns, jitter: Ns, extra: Ns, jumps: bool) -> Ns | None:
+        """Return when a frame offered now leaves, or None where there is no room for it.
+
+        `extra` is the delay of a fault: it takes one frame out of the line, so that those
+        behind overtake it even where there is a rate.
+        """
+        base = max(now, self._hold_until)
+        at, part = base, self._tail_part
+        if not jumps:
+            at, part = self._serialise(base + max(self._impairment.delay + jitter, 0), size)
+        leaves = at + extra
+        if leaves > now and self._bytes + size > self.limit:
+            return None
+        if not jumps:
+            self._tail = max(self._tail, at)
+            self._tail_part = part
+        if leaves < self._latest:
+            self.reordered += 1
+        else:
+            self._latest = leaves
+        return leaves
+
+    def _serialise(self, ready: Ns, size: int) -> tuple[Ns, int]:
+        """Return when a frame has left the wire that is at its start at `ready`."""
+        shape = self._impairment
+        if shape.rate is None:
+            return max(ready, self._tail) if shape.keep_order else ready, 0
+        carried = self._tail_part if self._tail >= ready else 0
+        octets = max(size + shape.overhead, 0)
+        taken, part = divmod(octets * _BITS_NS + carried, shape.rate)
+        return max(ready, self._tail) + taken, part
+
+    def wait(self, at: Ns, now: Ns, frame: ReadBuffer, comment: str, meta: FrameMeta) -> None:
+        """Keep a frame until `at`, which `schedule` said."""
+        heappush(self._waiting, (at, self._places, now, frame, comment, meta))
+        self._places += 1
+        self._bytes += len(frame)
+
+    def leave(self, now: Ns) -> Iterator[Departure]:
+        """Hand out the frames whose time has come, in order."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= now:
+            at, place, offered, frame, comment, meta = heappop(waiting)
+            self._bytes -= len(frame)
+            if place > self._furthest:
+                self._furthest = place
+            elif "delayed" not in comment:
+                comment = join(f"delayed {time_text(at - offered)}, overtaken", comment)
+            yield Departure(at, frame, Fate.SENT, comment, meta)
+        if now >= self._hold_until:
+            self._hold_until = 0
+
+    def overtake(self) -> None:
+        """Note that a frame left at once: all that wait were overtaken."""
+        self._furthest = self._places
+        self._places += 1
