@@ -1,0 +1,123 @@
+"""The loop of every node: wait, take what came, let the machine speak, hand out, tell.
+
+One turn:
+
+1. What has arrived is taken from the sockets, a bounded amount. *Then* the clock is read, once:
+   the turn's time is not before any arrival, so no answer is stamped earlier than its question.
+2. Changes of the lab file that are due come into force. The machine receives what came; what
+   had been held by an impairment is released; time passes for the machine.
+3. The machine hands out a bounded amount, which passes its port's egress, or goes round it
+   where the egress would do nothing.
+4. Everything that leaves or died is recorded and the spool flushed with one write, and only
+   then does it go to the kernel: what a peer has seen is never missing from the capture.
+5. Events go to the owner.
+
+The subclasses say what is taken and how it leaves: `frames`, and `datagram`.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from netem.clock import RealClock
+from netem.node.lateness import LatenessMeter
+from netem.node.turns import Turns
+from netem.topology.outcome import DirectionReport, FaultReport
+from netem.topology.plan import ChangePlan
+from transports.clock import Ns
+
+
+class TimedMachine(Protocol):
+    """What every driver needs of its machine, whatever it sends and receives."""
+
+    @property
+    def deadline(self) -> Ns | None: ...
+    def expire(self, now: Ns) -> None: ...
+    def events(self) -> Iterable[object]: ...
+
+
+Tell = Callable[[object], None]
+
+
+class Driver(ABC):
+    """Runs one machine. Sockets, spool and timer are opened and closed by the owner."""
+
+    def __init__(
+        self,
+        machine: TimedMachine,
+        turns: Turns,
+        clock: RealClock,
+        changes: Iterable[ChangePlan],
+        tell: Tell,
+    ) -> None:
+        """`tell` gets each of the machine's events once."""
+        self.counters: Counter[str] = Counter()
+        self.lateness = LatenessMeter()
+        self._machine = machine
+        self._turns = turns
+        self._clock = clock
+        self._changes = sorted(changes, key=lambda change: change.at, reverse=True)
+        self._tell = tell
+        self._due: Ns | None = None  # what the next turn is waited for, if anything
+        self._has_more = False  # the machine was stopped in the middle of what it has to send
+
+    async def run(self) -> None:
+        """Take turns until cancelled; between two of them everything is consistent."""
+        turns = self._turns
+        while True:
+            ready = await turns.next(self._due, at_once=self._has_more)
+            if self.turn(ready):
+                await turns.breathe()  # so that the control task says it at once
+
+    def turn(self, ready: Sequence[int]) -> bool:
+        """Take one turn for the descriptors that are `ready`; say whether there were events."""
+        self._take(ready)
+        now = self._clock.now()
+        if self._due is not None and now >= self._due:
+            self.lateness.record((now - self._due) * self._clock.dilation)
+        while self._changes and self._changes[-1].at <= now:
+            self._apply(self._changes.pop(), now)
+        self._receive(now)
+        self._machine.expire(now)
+        self._has_more = self._transmit(now)
+        told = False
+        for event in self._machine.events():
+            self._tell(event)
+            told = True
+        self._due = self._next_deadline()
+        return told
+
+    def _next_deadline(self) -> Ns | None:
+        deadlines = [self._machine.deadline, self._held_until()]
+        if self._changes:
+            deadlines.append(self._changes[-1].at)
+        return min((at for at in deadlines if at is not None), default=None)
+
+    @abstractmethod
+    def directions(self) -> list[DirectionReport]:
+        """Report on each direction that this driver acts for."""
+
+    @abstractmethod
+    def faults(self) -> list[FaultReport]:
+        """Report on each fault of these directions."""
+
+    @abstractmethod
+    def _take(self, ready: Sequence[int]) -> None:
+        """Take a bounded amount of what has arrived from the sockets."""
+
+    @abstractmethod
+    def _receive(self, now: Ns) -> None:
+        """Give the machine what was taken, and release what impairments had held."""
+
+    @abstractmethod
+    def _transmit(self, now: Ns) -> bool:
+        """Hand out a bounded amount of what the machine sends; say whether there is more."""
+
+    @abstractmethod
+    def _held_until(self) -> Ns | None:
+        """Return when an impairment releases something, or None."""
+
+    @abstractmethod
+    def _apply(self, change: ChangePlan, now: Ns) -> None:
+        """Put a change of the lab file in force."""

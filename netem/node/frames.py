@@ -1,0 +1,120 @@
+"""The frame driver: packet sockets and TAPs on one side, a machine over frames on the other."""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Protocol
+
+from netem.clock import RealClock
+from netem.impair.departure import NO_META, FrameMeta
+from netem.impair.egress import Egress
+from netem.node.driver import Driver, Tell, TimedMachine
+from netem.node.port import Port, Recorder
+from netem.node.turns import Turns
+from netem.topology.outcome import DirectionReport, FaultReport
+from netem.topology.plan import ChangePlan
+from transports.clock import Ns
+from wire.codec import ReadBuffer
+
+# Ours: frames of one turn each way, so that a turn lasts a millisecond at most, and timers and
+# control wait no longer.
+BATCH = 64
+LEAST_SHARE = 8  # frames of one port in a turn, however many are busy
+
+
+class FrameMachine(TimedMachine, Protocol):
+    """A machine over the frames of all ports of a node: a host, or a wire."""
+
+    def receive(self, port: str, frame: ReadBuffer, now: Ns) -> None: ...
+    def transmit(self, now: Ns) -> Iterable[tuple[str, ReadBuffer, FrameMeta]]: ...
+
+
+class FrameDriver(Driver):
+    """Runs one machine on its ports."""
+
+    def __init__(
+        self,
+        machine: FrameMachine,
+        ports: Sequence[Port],
+        turns: Turns,
+        clock: RealClock,
+        *,
+        recorder: Recorder | None = None,
+        changes: Iterable[ChangePlan] = (),
+        tell: Tell,
+    ) -> None:
+        super().__init__(machine, turns, clock, changes, tell)
+        self._frames = machine
+        self._recorder = recorder
+        self._ports = tuple(ports)
+        self._by_key = {port.key: port for port in ports}
+        self._by_fd = {port.socket.fileno(): port for port in ports}
+        self._by_tap = {port.tap.fileno(): port for port in ports if port.tap is not None}
+        self._arrived: list[tuple[Port, Sequence[ReadBuffer]]] = []
+        self._from_kernel: list[tuple[Port, bytes]] = []
+        for fd in (*self._by_fd, *self._by_tap):
+            turns.watch(fd)
+
+    def directions(self) -> list[DirectionReport]:
+        return [direction for port in self._ports for direction in port.directions()]
+
+    def faults(self) -> list[FaultReport]:
+        return [fault for port in self._ports for fault in port.faults()]
+
+    def find(self, name: str) -> tuple[Port, Egress]:
+        """Return who acts for what the port called `name` sends; KeyError if none here does."""
+        for port in self._ports:
+            if (egress := port.acts_for(name)) is not None:
+                return port, egress
+        raise KeyError(name)
+
+    def _take(self, ready: Sequence[int]) -> None:
+        for fd in ready:
+            share = max(BATCH // len(ready), LEAST_SHARE)
+            if (port := self._by_fd.get(fd)) is not None:
+                self._arrived.append((port, port.socket.receive(share)))
+            elif (port := self._by_tap.get(fd)) is not None:
+                self._drain_tap(port, share)
+
+    def _drain_tap(self, port: Port, share: int) -> None:
+        """Take what the kernel sends."""
+        assert port.tap is not None
+        try:
+            for _ in range(share):
+                self._from_kernel.append((port, port.tap.receive()))
+        except BlockingIOError:
+            pass
+
+    def _receive(self, now: Ns) -> None:
+        receive = self._frames.receive
+        for port, frames in self._arrived:
+            port.arrive(frames, receive, now)
+        self._arrived.clear()
+        for port in self._ports:
+            port.release(receive, now)
+        for port, sent in self._from_kernel:
+            port.offer(sent, NO_META, now)
+        self._from_kernel.clear()
+
+    def _transmit(self, now: Ns) -> bool:
+        ports = self._by_key
+        sent = 0
+        for key, frame, meta in islice(self._frames.transmit(now), BATCH):
+            ports[key].offer(frame, meta, now)
+            sent += 1
+        for port in self._ports:
+            if not port.bypasses:
+                port.depart(now)
+        if self._recorder is not None:
+            self._recorder.flush()
+        for port in self._ports:
+            if port.outgoing:
+                port.flush()
+        return sent == BATCH
+
+    def _held_until(self) -> Ns | None:
+        held = (port.deadline for port in self._ports)
+        return min((at for at in held if at is not None), default=None)
+
+    def _apply(self, change: ChangePlan, now: Ns) -> None:
+        port, egress = self.find(change.on)
+        port.change(egress, change.set, now)

@@ -1,0 +1,177 @@
+"""One port of a frame-mode driver: its socket, and what lies between the machine and it.
+
+Outgoing: the machine's frame passes the egress (where there is something to impair), is
+recorded in the spool, and waits in `outgoing` until the turn's records are with the kernel.
+Incoming, where a kernel end faces us: the ingress does to its frames what its own egress
+cannot.
+"""
+
+import errno
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from netem.impair.departure import NO_META, Fate, FrameMeta, remark
+from netem.impair.egress import Egress
+from netem.impair.model import Impairment
+from netem.node.tap import is_for_machine
+from netem.topology.outcome import DirectionReport, FaultReport
+from transports.clock import Ns
+from wire.codec import ReadBuffer
+
+
+class FrameSocket(Protocol):
+    """A packet socket on one interface: `netem.sockets.packet.PacketSocket`."""
+
+    def fileno(self) -> int: ...
+    def receive(self, limit: int, /) -> Sequence[ReadBuffer]: ...
+    def send(self, frame: ReadBuffer, /) -> bool: ...
+
+
+class KernelTap(Protocol):
+    """The TAP of a port with `stack: kernel`, see `tap`."""
+
+    def fileno(self) -> int: ...
+    def receive(self) -> bytes: ...
+    def send(self, frame: ReadBuffer, /) -> int: ...
+
+
+Receive: TypeAlias = Callable[[str, ReadBuffer, Ns], None]  # the machine's own
+
+
+class Recorder(Protocol):
+    """Where frames are recorded: `netem.capture.spool.Spool`."""
+
+    def append(
+        self, at: Ns, port: int, frame: ReadBuffer, comment: str = "", killed: bool = False
+    ) -> None: ...
+    def flush(self) -> None: ...
+
+
+class Port:
+    """What a driver keeps for each of its ports."""
+
+    def __init__(
+        self,
+        key: str,
+        name: str,
+        peer: str,
+        socket: FrameSocket,
+        egress: Egress,
+        *,
+        ingress: Egress | None = None,
+        tap: KernelTap | None = None,
+        recorder: Recorder | None = None,
+        index: int = 0,
+    ) -> None:
+        """`key` is the machine's name for the port, `name` that of whoever sends by it.
+
+        The two differ in a wire, which sends for others. `recorder` is None where the link is
+        not captured; `index` is the port's place in the recorder's header.
+        """
+        self.key = key
+        self.name = name
+        self.peer = peer
+        self.socket = socket
+        self.egress = egress
+        self.ingress = ingress
+        self.tap = tap
+        self.outgoing: list[ReadBuffer] = []  # recorded, not yet with the kernel
+        self.bypasses = egress.is_transparent
+        self.counters: Counter[str] = Counter()
+        self._recorder = recorder
+        self._index = index
+
+    @property
+    def deadline(self) -> Ns | None:
+        """When a frame is due to leave an impairment, either way."""
+        out = None if self.bypasses else self.egress.deadline
+        if self.ingress is None or (into := self.ingress.deadline) is None:
+            return out
+        return into if out is None else min(out, into)
+
+    def offer(self, frame: ReadBuffer, meta: FrameMeta, now: Ns) -> None:
+        """Take a frame to be sent; it is ours to keep."""
+        if not self.bypasses:
+            self.egress.send(frame, now, meta)
+            return
+        self.egress.bypassed(len(frame))
+        self.outgoing.append(frame)
+        if self._recorder is not None:
+            comment = "" if meta is NO_META else remark(meta)
+            self._recorder.append(now, self._index, frame, comment)
+
+    def arrive(self, frames: Sequence[ReadBuffer], receive: Receive, now: Ns) -> None:
+        """Pass on what came from the wire; the views need not live longer than this call."""
+        if self.ingress is not None:
+            for frame in frames:
+                self.ingress.send(bytes(frame), now)
+        elif self.tap is None:
+            key = self.key
+            for frame in frames:
+                receive(key, frame, now)
+        else:
+            for frame in frames:
+                self._sort(frame, receive, now)
+
+    def release(self, receive: Receive, now: Ns) -> None:
+        """Let go what impairments have held up to now, either way."""
+        if not self.bypasses:
+            self.depart(now)
+        if self.ingress is not None and self.ingress.deadline is not None:
+            for departure in self.ingress.due(now):
+                if departure.fate is Fate.SENT:
+                    self._sort(departure.frame, receive, now)
+
+    def depart(self, now: Ns) -> None:
+        """Let go what has passed the egress by now; record it, and what died there."""
+        recorder = self._recorder
+        for at, frame, fate, comment, _ in self.egress.due(now):
+            if recorder is not None:
+                recorder.append(at, self._index, frame, comment, fate is Fate.DROPPED)
+            if fate is Fate.SENT:
+                self.outgoing.append(frame)
+        self.bypasses = self.egress.is_transparent
+
+    def _sort(self, frame: ReadBuffer, receive: Receive, now: Ns) -> None:
+        """Give a frame that arrived to the machine or to the kernel."""
+        if self.tap is None or is_for_machine(frame):
+            receive(self.key, frame, now)
+            return
+        try:
+            self.tap.send(frame)
+        except OSError as error:  # its queue is full, or it is down: as on any interface
+            self.counters[f"tap_{errno.errorcode.get(error.errno or 0, 'error')}"] += 1
+
+    def flush(self) -> None:
+        """Hand `outgoing` to the kernel.
+
+        A veth takes every frame at once, because its other end is served in the same system
+        call: a full send buffer was not to be had on one, however small. On other interfaces a
+        frame that the kernel does not take is lost, and the socket counts it.
+        """
+        send = self.socket.send
+        for frame in self.outgoing:
+            send(frame)
+        self.outgoing.clear()
+
+    def acts_for(self, name: str) -> Egress | None:
+        """Return the direction that the port called `name` sends on, if it is ours to do."""
+        if self.name == name:
+            return self.egress
+        return self.ingress if self.peer == name else None
+
+    def change(self, egress: Egress, impairment: Impairment, now: Ns) -> None:
+        """Put another impairment in force for one of this port's directions."""
+        egress.change(impairment, now)
+        self.bypasses = self.egress.is_transparent
+
+    def directions(self) -> list[DirectionReport]:
+        """Report on the one or two directions that this port acts for."""
+        out = self.egress.report()
+        return [out] if self.ingress is None else [out, self.ingress.report()]
+
+    def faults(self) -> list[FaultReport]:
+        """Report how often the faults of either direction fired."""
+        found = self.egress.fault_reports()
+        return found if self.ingress is None else found + self.ingress.fault_reports()
