@@ -6,26 +6,17 @@ has already killed, because a correlated cause remembers: only so does no cause 
 Deviation: netem asks a cause only about frames that got that far.
 """
 
-from typing import NamedTuple
-
 from netem.impair.distribution import Jitter
 from netem.impair.loss import LossModel, loss_model
 from netem.impair.model import NEUTRAL, Impairment, RandomLoss
 from netem.impair.streams import Chance, stream
 from transports.clock import Ns
 
-
-class Decision(NamedTuple):
-    """What is to happen to one frame."""
-
-    is_lost: bool = False
-    is_duplicated: bool = False
-    is_corrupted: bool = False
-    is_candidate: bool = False  # for overtaking; `gap` has a say as well
-    jitter: Ns = 0
-
-
-UNTOUCHED = Decision()
+# What is to happen to one frame, as bits: an int, because most frames are only asked about.
+LOST = 1
+DUPLICATED = 2
+CORRUPTED = 4
+CANDIDATE = 8  # for overtaking; `gap` has a say as well
 
 
 class Causes:
@@ -40,7 +31,8 @@ class Causes:
         self._corrupt: Chance | None = None
         self._reorder: Chance | None = None
         self._jitter: Jitter | None = None
-        self.is_idle = True  # no cause at all
+        self.is_idle = True  # nothing to ask `decide`
+        self.has_jitter = False
 
     def adopt(self, new: Impairment) -> None:
         """Make the causes of `new`; one whose parameters are as before goes on as it is."""
@@ -56,8 +48,8 @@ class Causes:
         jitter = new.jitter, new.distribution, new.delay_corr
         if jitter != (old.jitter, old.distribution, old.delay_corr):
             self._jitter = self._jitter_of(new)
-        every = self._loss, self._duplicate, self._corrupt, self._reorder, self._jitter
-        self.is_idle = all(cause is None for cause in every)
+        self.is_idle = not (self._loss or self._duplicate or self._corrupt or self._reorder)
+        self.has_jitter = self._jitter is not None
 
     def _loss_model(self, new: Impairment) -> LossModel | None:
         if new.loss is None or (isinstance(new.loss, RandomLoss) and not new.loss.p):
@@ -73,15 +65,19 @@ class Causes:
         draws = stream(self._seed, self._direction, "delay", new.delay_corr)
         return Jitter(new.jitter, new.distribution, draws)
 
-    def decide(self, number: int) -> Decision:
+    def decide(self, number: int) -> int:
         """Return what happens to frame `number`; to be asked once for each, in order."""
-        if self.is_idle:
-            return UNTOUCHED
-        decision = (
-            self._loss is not None and self._loss.loses(number),
-            self._duplicate is not None and self._duplicate.hits(number),
-            self._corrupt is not None and self._corrupt.hits(number),
-            self._reorder is not None and self._reorder.hits(number),
-            0 if self._jitter is None else self._jitter.offset(number),
-        )
-        return Decision._make(decision) if any(decision) else UNTOUCHED
+        verdict = 0
+        if self._loss is not None and self._loss.loses(number):
+            verdict |= LOST
+        if self._duplicate is not None and self._duplicate.hits(number):
+            verdict |= DUPLICATED
+        if self._corrupt is not None and self._corrupt.hits(number):
+            verdict |= CORRUPTED
+        if self._reorder is not None and self._reorder.hits(number):
+            verdict |= CANDIDATE
+        return verdict
+
+    def jitter(self, number: int) -> Ns:
+        """Return what frame `number` adds to the constant delay; asked once for each, too."""
+        return 0 if self._jitter is None else self._jitter.offset(number)

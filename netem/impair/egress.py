@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from netem.impair.alter import Ecn, ecn, flip_bit, header_size, pick_bit, set_ce
-from netem.impair.causes import UNTOUCHED, Causes, Decision
+from netem.impair.causes import CANDIDATE, CORRUPTED, DUPLICATED, LOST, Causes
 from netem.impair.departure import NO_META, Departure, Fate, FrameMeta, join, remark
 from netem.impair.describe import describe_loss, percent, size_text, time_text
 from netem.impair.faults import Fault, Faults, QpNotes
@@ -42,17 +42,7 @@ _NO_FAULT: tuple[Sight, list[Fault]] = Sight("other"), []
 class _Offer:
     """One frame on its way through, and what has been done to it."""
 
-    __slots__ = (
-        "comment",
-        "copies",
-        "extra",
-        "frame",
-        "is_holder",
-        "killed",
-        "meta",
-        "now",
-        "number",
-    )
+    __slots__ = ("comment", "copies", "extra", "frame", "killed", "meta", "now", "number")
 
     def __init__(self, number: int, frame: ReadBuffer, now: Ns, meta: FrameMeta) -> None:
         self.number = number
@@ -61,11 +51,10 @@ class _Offer:
         self.meta = meta
         self.comment = ""
         self.copies: list[str] = []  # what is to be said of each
-        self.extra: Ns = 0
-        self.killed = ""
-        self.is_holder = False
+        self.extra: Ns = 0  # delay by faults
+        self.killed = ""  # what is to be said of its death
 
-    def remark(self, phrase: str) -> None:
+    def note(self, phrase: str) -> None:
         """Add to what the capture says of this frame."""
         self.comment = join(self.comment, phrase)
 
@@ -104,22 +93,26 @@ class Egress:
         number = counts.frames
         counts.frames += 1
         counts.bytes += len(frame)
-        if not self._pipe.is_empty:
+        pipe = self._pipe
+        if pipe.next_at <= now:
             self._release(now)
-        decision = self._causes.decide(number)
         sight, struck = self._faults.strike(frame, meta) if self._faults.is_live else _NO_FAULT
-        if not struck and self._is_instant and decision is UNTOUCHED and self._pipe.is_empty:
+        causes = self._causes
+        verdict = 0 if causes.is_idle else causes.decide(number)
+        jitter = causes.jitter(number) if causes.has_jitter else 0
+        if struck or verdict:
+            offer = _Offer(number, frame, now, meta)
+            self._strike(offer, sight, struck)
+            self._apply(offer, verdict, jitter)
+        elif self._is_instant and pipe.is_idle:
             counts.delivered += 1
             self._ready.append(Departure(now, frame, Fate.SENT, remark(meta), meta))
-            return
-        offer = _Offer(number, frame, now, meta)
-        if struck:
-            self._strike(offer, sight, struck)
-        self._pass(offer, decision)
+        else:
+            self._admit(frame, now, meta, jitter=jitter)
 
     def due(self, now: Ns) -> Iterator[Departure]:
         """Hand out, in order of time, what left or died up to `now`, each once."""
-        if not self._pipe.is_empty:
+        if self._pipe.next_at <= now:
             self._release(now)
         ready = self._ready
         while ready:
@@ -137,7 +130,7 @@ class Egress:
         A driver that does reports it by `bypassed`, and asks again after every `change`.
         """
         idle = self._causes.is_idle and self._is_instant and not self._faults.is_live
-        return idle and not self._ready and self._pipe.is_empty
+        return idle and not self._ready and self._pipe.is_idle
 
     def bypassed(self, size: int, frames: int = 1) -> None:
         """Count frames of together `size` bytes that the driver sent itself."""
@@ -185,8 +178,7 @@ class Egress:
 
     def _strike(self, offer: _Offer, sight: Sight, struck: list[Fault]) -> None:
         """Do to a frame what the faults that fired on it say."""
-        counts = self._counts
-        counts.faulted += 1
+        self._counts.faulted += bool(struck)
         for fault in struck:
             match fault.plan.do:
                 case "drop":
@@ -200,13 +192,12 @@ class Egress:
                     offer.copies.append(f"duplicated by {fault.by}")
                 case "delay":
                     offer.extra += fault.plan.delay
-                    offer.remark(f"delayed {time_text(fault.plan.delay)} by {fault.by}")
+                    offer.note(f"delayed {time_text(fault.plan.delay)} by {fault.by}")
                 case "hold":
                     self._pipe.hold(offer.now + fault.plan.delay)
-                    offer.is_holder = True
-                    offer.remark(f"delayed {time_text(fault.plan.delay)} by {fault.by}, held")
+                    offer.note(f"delayed {time_text(fault.plan.delay)} by {fault.by}, held")
 
-    def _pass(self, offer: _Offer, decision: Decision) -> None:
+    def _apply(self, offer: _Offer, verdict: int, jitter: Ns) -> None:
         """Do to a frame what was decided, then let it and its copies into the pipe."""
         counts = self._counts
         if offer.killed:
@@ -214,11 +205,11 @@ class Egress:
             self._drop(offer, offer.killed)
             return
         impairment = self.impairment
-        if decision.is_duplicated:
+        if verdict & DUPLICATED:
             offer.copies.append(f"duplicated by duplicate {percent(impairment.duplicate)}")
         counts.duplicated += len(offer.copies)
         versions = ["", *offer.copies]
-        if decision.is_lost:
+        if verdict & LOST:
             if impairment.ecn and ecn(offer.frame) is not Ecn.NOT_ECT:
                 self._mark(offer, self._by_loss)
             else:
@@ -227,20 +218,28 @@ class Egress:
                 del versions[0]
         if not versions:
             return
-        if decision.is_corrupted:
+        if verdict & CORRUPTED:
             self._corrupt_at_random(offer)
-        jumps = self._pipe.jumps(decision.is_candidate)
+        jumps = bool(verdict & CANDIDATE) and self._pipe.has_gap
         for version in versions:
-            self._admit(offer, version, decision.jitter, jumps)
+            self._admit(
+                offer.frame,
+                offer.now,
+                offer.meta,
+                join(version, offer.comment),
+                jitter=jitter,
+                extra=offer.extra,
+                jumps=jumps,
+            )
 
     def _mark(self, offer: _Offer, why: str) -> None:
         offer.frame = set_ce(offer.frame)
-        offer.remark(f"marked CE {why}")
+        offer.note(f"marked CE {why}")
         self._counts.marked += 1
 
     def _corrupt(self, offer: _Offer, bit: int, why: str) -> None:
         offer.frame = flip_bit(offer.frame, bit)
-        offer.remark(f"corrupted bit {bit} (byte {bit >> 3}) {why}")
+        offer.note(f"corrupted bit {bit} (byte {bit >> 3}) {why}")
         self._counts.corrupted += 1
 
     def _corrupt_at_random(self, offer: _Offer) -> None:
@@ -251,25 +250,36 @@ class Egress:
             bit = pick_bit(self._bits.word(offer.number), start, len(offer.frame))
             self._corrupt(offer, bit, f"by corrupt {percent(self.impairment.corrupt)}")
 
-    def _admit(self, offer: _Offer, version: str, jitter: Ns, jumps: bool) -> None:
-        """Let a frame into the pipe, or straight out, or drop it where there is no room."""
-        pipe, now, frame = self._pipe, offer.now, offer.frame
-        held = "" if offer.is_holder else pipe.held_for(now)
-        comment = join(version, offer.comment, held, remark(offer.meta))
-        at = pipe.schedule(len(frame), now, jitter, offer.extra, jumps)
-        if at is None:
-            self._counts.overflowed += 1
-            why = f"dropped by queue limit {size_text(pipe.limit, ' ')}"
-            self._ready.append(
-                Departure(now, frame, Fate.DROPPED, join(why, comment), offer.meta)
-            )
-        elif at > now:
-            pipe.wait(at, now, frame, comment, offer.meta)
-        else:
-            pipe.overtake()
-            self._counts.delivered += 1
-            self._ready.append(Departure(now, frame, Fate.SENT, comment, offer.meta))
-
     def _drop(self, offer: _Offer, why: str) -> None:
         comment = join(why, offer.comment, remark(offer.meta))
         self._ready.append(Departure(offer.now, offer.frame, Fate.DROPPED, comment, offer.meta))
+
+    def _admit(
+        self,
+        frame: ReadBuffer,
+        now: Ns,
+        meta: FrameMeta,
+        comment: str = "",
+        *,
+        jitter: Ns = 0,
+        extra: Ns = 0,
+        jumps: bool = False,
+    ) -> None:
+        """Let a frame into the pipe, or straight out, or drop it where there is no room."""
+        pipe = self._pipe
+        if pipe.hold_until > now and "delayed" not in comment:
+            held = f"delayed {time_text(pipe.hold_until - now)} behind a held frame"
+            comment = join(comment, held)
+        if meta is not NO_META:
+            comment = join(comment, remark(meta))
+        at = pipe.schedule(len(frame), now, jitter, extra, jumps)
+        if at is None:
+            self._counts.overflowed += 1
+            comment = join(f"dropped by queue limit {size_text(pipe.limit, ' ')}", comment)
+            self._ready.append(Departure(now, frame, Fate.DROPPED, comment, meta))
+        elif at > now:
+            pipe.wait(at, now, frame, comment, meta)
+        else:
+            pipe.overtake()
+            self._counts.delivered += 1
+            self._ready.append(Departure(now, frame, Fate.SENT, comment, meta))

@@ -27,6 +27,7 @@ _BURST = 4 << 20
 # Limit: without a rate the pipe has no volume to work out; this bounds memory.
 _UNRATED_LIMIT = 64 << 20
 
+NEVER: Ns = 1 << 62
 _BITS_NS = 8 * S  # bits in a byte times nanoseconds in a second
 
 
@@ -57,7 +58,8 @@ class Pipe:
         self._tail: Ns = 0  # when the last frame that did not jump leaves
         self._tail_part = 0  # and the fraction of a nanosecond, in 1/rate
         self._since_jump = 0  # frames delayed since one was let to the front
-        self._hold_until: Ns = 0
+        self.hold_until: Ns = 0
+        self.next_at = NEVER  # when `leave` has something to do
         self.reordered = 0
         self._impairment = NEUTRAL
         self.limit = queue_limit(NEUTRAL)
@@ -70,9 +72,9 @@ class Pipe:
         self.limit = queue_limit(impairment)
 
     @property
-    def is_empty(self) -> bool:
+    def is_idle(self) -> bool:
         """True where nothing waits and nothing is to be held back."""
-        return not self._waiting and not self._hold_until
+        return self.next_at == NEVER
 
     @property
     def frames(self) -> int:
@@ -85,62 +87,57 @@ class Pipe:
 
     def hold(self, until: Ns) -> None:
         """Let nothing that is offered from now on leave before `until`."""
-        self._hold_until = max(self._hold_until, until)
+        self.hold_until = max(self.hold_until, until)
+        self.next_at = min(self.next_at, self.hold_until)
 
-    def held_for(self, now: Ns) -> str:
-        """Return what the capture says of a frame that is offered during a hold."""
-        if now >= self._hold_until:
-            return ""
-        return f"delayed {time_text(self._hold_until - now)} behind a held frame"
-
-    def jumps(self, is_candidate: bool) -> bool:
-        """Say whether a frame goes to the front; asked once for each that gets here.
-
-        With a gap of N, only a candidate behind at least N - 1 delayed frames.
-        """
-        if is_candidate and self._since_jump >= self._impairment.gap - 1:
-            self._since_jump = 0
-            return True
-        self._since_jump += 1
-        return False
+    @property
+    def has_gap(self) -> bool:
+        """True where the next frame may jump: N - 1 were delayed since, with a gap of N."""
+        return self._since_jump >= self._impairment.gap - 1
 
     def schedule(self, size: int, now: Ns, jitter: Ns, extra: Ns, jumps: bool) -> Ns | None:
         """Return when a frame offered now leaves, or None where there is no room for it.
 
-        `extra` is the delay of a fault: it takes one frame out of the line, so that those
-        behind overtake it even where there is a rate.
+        One that `jumps` goes to the front of the line, past delay and rate. `extra` is the
+        delay of a fault: it takes one frame out of the line, so that those behind overtake it
+        even where there is a rate.
         """
-        base = max(now, self._hold_until)
-        at, part = base, self._tail_part
-        if not jumps:
-            at, part = self._serialise(base + max(self._impairment.delay + jitter, 0), size)
+        base = max(now, self.hold_until)
+        at, part = (base, 0) if jumps else self._line_up(base, size, jitter)
         leaves = at + extra
         if leaves > now and self._bytes + size > self.limit:
             return None
-        if not jumps:
-            self._tail = max(self._tail, at)
+        if jumps:
+            self._since_jump = 0
+        else:
+            self._since_jump += 1
             self._tail_part = part
+            self._tail = max(self._tail, at)
         if leaves < self._latest:
             self.reordered += 1
         else:
             self._latest = leaves
         return leaves
 
-    def _serialise(self, ready: Ns, size: int) -> tuple[Ns, int]:
-        """Return when a frame has left the wire that is at its start at `ready`."""
+    def _line_up(self, base: Ns, size: int, jitter: Ns) -> tuple[Ns, int]:
+        """Return when a frame has left the wire, behind all others, and the fraction."""
         shape = self._impairment
+        ready = max(base + shape.delay + jitter, base)  # a negative delay is none
         if shape.rate is None:
             return max(ready, self._tail) if shape.keep_order else ready, 0
-        carried = self._tail_part if self._tail >= ready else 0
         octets = max(size + shape.overhead, 0)
-        taken, part = divmod(octets * _BITS_NS + carried, shape.rate)
-        return max(ready, self._tail) + taken, part
+        if self._tail < ready:
+            taken, part = divmod(octets * _BITS_NS, shape.rate)
+            return ready + taken, part
+        taken, part = divmod(octets * _BITS_NS + self._tail_part, shape.rate)
+        return self._tail + taken, part
 
     def wait(self, at: Ns, now: Ns, frame: ReadBuffer, comment: str, meta: FrameMeta) -> None:
         """Keep a frame until `at`, which `schedule` said."""
         heappush(self._waiting, (at, self._places, now, frame, comment, meta))
         self._places += 1
         self._bytes += len(frame)
+        self.next_at = min(self.next_at, at)
 
     def leave(self, now: Ns) -> Iterator[Departure]:
         """Hand out the frames whose time has come, in order."""
@@ -153,8 +150,11 @@ class Pipe:
             elif "delayed" not in comment:
                 comment = join(f"delayed {time_text(at - offered)}, overtaken", comment)
             yield Departure(at, frame, Fate.SENT, comment, meta)
-        if now >= self._hold_until:
-            self._hold_until = 0
+        if now >= self.hold_until:
+            self.hold_until = 0
+        self.next_at = waiting[0][0] if waiting else NEVER
+        if self.hold_until:
+            self.next_at = min(self.next_at, self.hold_until)
 
     def overtake(self) -> None:
         """Note that a frame left at once: all that wait were overtaken."""
