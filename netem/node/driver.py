@@ -59,14 +59,15 @@ class Driver(ABC):
         self._clock = clock
         self._changes = sorted(changes, key=lambda change: change.at, reverse=True)
         self._tell = tell
-        self._due: Ns | None = None  # what the next turn is waited for, if anything
-        self._has_more = False  # the machine was stopped in the middle of what it has to send
+        self.due: Ns | None = None  # what the next turn is waited for, if anything
+        self.has_more = False  # the machine was stopped in the middle of what it has to send
 
     async def run(self) -> None:
         """Take turns until cancelled; between two of them everything is consistent."""
         turns = self._turns
+        self.turn(())
         while True:
-            ready = await turns.next(self._due, at_once=self._has_more)
+            ready = await turns.next(self.due, at_once=self.has_more)
             if self.turn(ready):
                 await turns.breathe()  # so that the control task says it at once
 
@@ -74,19 +75,24 @@ class Driver(ABC):
         """Take one turn for the descriptors that are `ready`; say whether there were events."""
         self._take(ready)
         now = self._clock.now()
-        if self._due is not None and now >= self._due:
-            self.lateness.record((now - self._due) * self._clock.dilation)
+        if self.due is not None and now >= self.due:
+            self.lateness.record((now - self.due) * self._clock.dilation)
         while self._changes and self._changes[-1].at <= now:
             self._apply(self._changes.pop(), now)
         self._receive(now)
         self._machine.expire(now)
-        self._has_more = self._transmit(now)
+        self.has_more = self._transmit(now)
         told = False
         for event in self._machine.events():
             self._tell(event)
             told = True
-        self._due = self._next_deadline()
+        self.due = self._next_deadline()
         return told
+
+    def nudge(self) -> None:
+        """Take a turn now, because somebody spoke to the machine while the loop waits."""
+        self.turn(())
+        self._turns.arm(self._clock.now() if self.has_more else self.due)
 
     def _next_deadline(self) -> Ns | None:
         deadlines = [self._machine.deadline, self._held_until()]

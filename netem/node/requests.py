@@ -64,6 +64,7 @@ class ImpairmentChange(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ecn: bool | UnsetType = UNSET
     corrupt: float | UnsetType = UNSET
     corrupt_corr: float | UnsetType = UNSET
+    corrupt_from: int | UnsetType | None = UNSET
     duplicate: float | UnsetType = UNSET
     duplicate_corr: float | UnsetType = UNSET
     reorder: float | UnsetType = UNSET

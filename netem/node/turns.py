@@ -65,7 +65,7 @@ class Turns:
         if at_once:
             ready = poll(0, MAX_READY)
         else:
-            self._arm(deadline)
+            self.arm(deadline)
             ready = poll(LINGER_S, MAX_READY) if self._lingers else []
             if not ready:
                 await trio.lowlevel.wait_readable(self._epoll)
@@ -86,8 +86,11 @@ class Turns:
         await trio.lowlevel.checkpoint()
         self._breathed = monotonic_ns()
 
-    def _arm(self, deadline: Ns | None) -> None:
-        """Set the timer. One that is set too early is left: deadlines mostly move away."""
+    def arm(self, deadline: Ns | None) -> None:
+        """Wake up at the emulated `deadline`, also a wait that has begun.
+
+        A timer that is set too early is left as it is: deadlines mostly move away.
+        """
         armed = self._armed
         if deadline is not None and (armed is None or deadline < armed):
             self._timer.set(self._to_wall(deadline))

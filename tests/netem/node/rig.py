@@ -1,0 +1,153 @@
+"""A driver on fake cables: Unix packet sockets for veths, a script for a host."""
+
+import socket
+from collections import deque
+from contextlib import suppress
+
+from netem.clock import RealClock
+from netem.impair.departure import NO_META
+from netem.impair.egress import Egress
+from netem.impair.model import NEUTRAL
+from netem.node.frames import FrameDriver
+from netem.node.port import Port
+from netem.node.turns import Turns
+from netem.sockets.timer import Timer
+
+SEED = 7
+
+
+def waiting(sock, limit=10_000):
+    """Yield what can be read from a socket without waiting."""
+    with suppress(BlockingIOError):
+        for _ in range(limit):
+            yield sock.recv(65536)
+
+
+class Cable:
+    """A FrameSocket whose far end the test holds."""
+
+    def __init__(self):
+        self._near, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._near.setblocking(False)
+        self.far.setblocking(False)
+
+    def fileno(self):
+        return self._near.fileno()
+
+    def receive(self, limit):
+        return [memoryview(frame) for frame in waiting(self._near, limit)]
+
+    def send(self, frame):
+        self._near.send(frame)
+        return True
+
+    def close(self):
+        self._near.close()
+        self.far.close()
+
+    def arrived(self):
+        """Return what the driver has sent since the last call."""
+        return list(waiting(self.far))
+
+
+class Tap(Cable):
+    """A KernelTap: the test is the kernel."""
+
+    def receive(self):
+        return self._near.recv(65536)
+
+
+class Script:
+    """A frame machine that does what the test has laid out, and remembers what happened."""
+
+    def __init__(self):
+        self.deadline = None
+        self.to_send = deque()
+        self.received = []
+        self.expired = []
+        self.to_tell = []
+        self.answer = None  # called with each frame
+
+    def receive(self, port, frame, now):
+        self.received.append((port, bytes(frame), now))
+        if self.answer is not None:
+            self.to_send.append(self.answer(port, bytes(frame)))
+
+    def expire(self, now):
+        if self.deadline is not None and self.deadline <= now:
+            self.expired.append(now)
+            self.deadline = None
+
+    def transmit(self, now):
+        while self.to_send:
+            port, frame, *meta = self.to_send.popleft()
+            yield port, frame, meta[0] if meta else NO_META
+
+    def events(self):
+        told, self.to_tell = self.to_tell, []
+        return told
+
+
+class Recorded:
+    """A recorder that keeps what it gets, and what had left the host by each flush."""
+
+    def __init__(self):
+        self.frames = []
+        self.flushed = 0
+
+    def append(self, at, port, frame, comment="", killed=False):
+        self.frames.append((at, port, bytes(frame), comment, killed))
+
+    def flush(self):
+        self.flushed = len(self.frames)
+
+
+class Rig:
+    """One driver with ports `p0`, `p1` ... of node `h0`, facing `h1`."""
+
+    def __init__(self, *egress, ingress=None, faults=(), changes=(), taps=False, dilation=1):
+        self.machine = Script()
+        self.recorded = Recorded()
+        self.told = []
+        self.clock = RealClock.starting_now(dilation)
+        self.timer = Timer()
+        self.turns = Turns(self.timer, self.clock.wall)
+        self.cables, self.taps = [], []
+        ports = []
+        for index, impairment in enumerate(egress or (NEUTRAL,)):
+            name, peer = f"h0:p{index}", f"h1:p{index}"
+            cable, tap = Cable(), Tap() if taps else None
+            self.cables.append(cable)
+            self.taps += [tap] if taps else []
+            ports.append(
+                Port(
+                    f"p{index}",
+                    name,
+                    peer,
+                    cable,
+                    Egress(name, peer, impairment, SEED, faults),
+                    ingress=ingress and Egress(peer, name, ingress, SEED, faults),
+                    tap=tap,
+                    recorder=self.recorded,
+                    index=index,
+                )
+            )
+        self.driver = FrameDriver(
+            self.machine,
+            ports,
+            self.turns,
+            self.clock,
+            recorder=self.recorded,
+            changes=changes,
+            tell=self.told.append,
+        )
+
+    async def turn(self):
+        """Wait for whatever comes next and take one turn."""
+        self.driver.turn(await self.turns.next(self.driver.due, at_once=self.driver.has_more))
+
+    def close(self):
+        for end in self.cables + self.taps:
+            end.close()
+        self.turns.close()
+        self.timer.close()
