@@ -46,7 +46,7 @@ def set_title(name: str) -> None:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when `pid` started, in clock ticks since boot, or None if there is none.
+    """Return when `pid` started, in clock ticks since boot; None if it is gone or a zombie.
 
     A pid together with this names one process for ever; a pid alone may be reused.
     """
@@ -55,7 +55,8 @@ def start_ticks(pid: int) -> int | None:
     except OSError:
         return None
     # The second field is the name in parentheses and may hold anything, spaces too.
-    return int(stat.rpartition(")")[2].split()[19])
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else int(fields[19])
 
 
 def kill(pid: int, ticks: int | None = None, wait_s: float = 5.0) -> bool:

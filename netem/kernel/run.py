@@ -25,6 +25,16 @@ class KernelError(Exception):
         self.namespace = namespace
 
 
+class CapabilityError(Exception):
+    """This host cannot do what is needed. One line says what is missing, why, and the remedy."""
+
+    def __init__(self, name: str, why: str, remedy: str = "") -> None:
+        super().__init__(f"{name}: {why}" + (f"; {remedy}" if remedy else ""))
+        self.name = name
+        self.why = why
+        self.remedy = remedy
+
+
 class Running:
     """A command that was started; `result` waits for it. Lets several run at the same time."""
 
