@@ -9,14 +9,17 @@ tells it, at three times the price of `recv_into`. So a port has two sockets wit
 * the tagged one gets only frames with a tag, read by `recvmsg`, and the tag is put back.
 """
 
+import errno
+import fcntl
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ctypes import addressof, create_string_buffer
 from struct import Struct
 from typing import Self
 
+from netem.kernel.namespaces import control_socket
 from netem.sockets.buffers import ask_for_buffers, packets_held, receive_buffer
-from wire.codec import ReadBuffer, WriteBuffer
+from wire.codec import ReadBuffer
 
 _SOL_PACKET = 263
 _PACKET_STATISTICS = 6
@@ -43,7 +46,12 @@ _WHOLE = 0xFFFF_FFFF
 _NOTE = 1
 _FPROG = Struct("@HP")  # steps | address of the first
 
+BATCH = 64  # frames per turn: a bound, so that timers and control stay alive
+_ROOM = 14 + 2 * _TAG.size  # what a frame has beside the MTU
 _BUFFER = 8 << 20
+_SIOCGIFMTU = 0x8921
+_IFREQ_MTU = Struct("16si20x")
+_DOWN = frozenset({errno.ENETDOWN, errno.ENOBUFS, errno.ENODEV, errno.ENXIO})
 
 
 class PacketSocket:
@@ -52,34 +60,58 @@ class PacketSocket:
     Never blocks. What this host itself sends on the interface is never received.
     """
 
-    send: Callable[[ReadBuffer], int]
-    """Send one frame, tags included. Raises what send(2) does: BlockingIOError for no room,
-    EMSGSIZE for a frame longer than the MTU allows, ENETDOWN or ENOBUFS for a link down.
-    """
-
     def __init__(self, interface: str, *, buffer: int = _BUFFER) -> None:
         """Raise OSError where there is no such interface or no right to open it."""
         self.interface = interface
+        self.send_drops = 0  # the kernel had no room, or the link was down
+        self.oversized = 0  # longer than the MTU allows, offered to `send`
         self._dropped = 0
+        size = _mtu(interface) + _ROOM
+        slab = memoryview(bytearray(BATCH * size))
+        self._slots = [slab[at : at + size] for at in range(0, len(slab), size)]
         self._plain = _bound(interface, buffer, if_plain=_WHOLE, if_tagged=_NOTE)
         # The kernel serves the last that was bound first: a note never comes before its frame.
         self._tagged = _bound(interface, buffer, if_plain=0, if_tagged=_WHOLE)
         self._recv_into = self._plain.recv_into
-        self.send = self._plain.send
+        self._send = self._plain.send
 
     def fileno(self) -> int:
+        """Return the descriptor to wait for, readable and writable alike."""
         return self._plain.fileno()
 
-    def recv_into(self, buffer: WriteBuffer) -> int:
-        """Receive one frame, from Ethernet up, and return its size.
+    def receive(self, limit: int = BATCH) -> list[memoryview]:
+        """Return up to `limit` (at most 64) waiting frames, from Ethernet up; none if none wait.
 
-        Give it room for MTU and 22 bytes. Raises BlockingIOError where none waits, and OSError
-        (ENETDOWN), once, where the interface went down.
+        The views are valid until the next call.
         """
-        size = self._recv_into(buffer)
-        if size == _NOTE:
-            return self._recv_tagged(memoryview(buffer))
-        return size
+        frames = []
+        recv_into = self._recv_into
+        try:
+            for slot in self._slots[:limit]:
+                size = recv_into(slot)
+                if size == _NOTE:
+                    size = self._recv_tagged(slot)
+                frames.append(slot[:size])
+        except BlockingIOError:
+            pass
+        except OSError as error:  # told once when the interface goes down
+            if error.errno not in _DOWN:
+                raise
+        return frames
+
+    def send(self, frame: ReadBuffer) -> bool:
+        """Send one frame, tags included; False, and counted, where the kernel refuses it."""
+        try:
+            self._send(frame)
+        except OSError as error:
+            if error.errno == errno.EMSGSIZE:
+                self.oversized += 1
+            elif error.errno == errno.EAGAIN or error.errno in _DOWN:
+                self.send_drops += 1
+            else:
+                raise
+            return False
+        return True
 
     def receive_drops(self) -> int:
         """Return how many frames were lost so far because our buffer was full."""
@@ -101,16 +133,23 @@ class PacketSocket:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _recv_tagged(self, buffer: memoryview) -> int:
+    def _recv_tagged(self, slot: memoryview) -> int:
         """Receive the frame that a note spoke of.
 
         Limit: where one of the two sockets lost a frame for lack of room and the other did not,
         tagged frames move against the others by as many places.
         """
-        size, aux, _, _ = self._tagged.recvmsg_into([buffer[_TAG.size :]], _AUX_SPACE)
-        buffer[:12] = buffer[4:16]
-        _TAG.pack_into(buffer, 12, *_tag(aux))
+        size, aux, _, _ = self._tagged.recvmsg_into([slot[_TAG.size :]], _AUX_SPACE)
+        slot[:12] = slot[4:16]
+        _TAG.pack_into(slot, 12, *_tag(aux))
         return size + _TAG.size
+
+
+def _mtu(interface: str) -> int:
+    with control_socket() as sock:
+        answer = fcntl.ioctl(sock, _SIOCGIFMTU, _IFREQ_MTU.pack(interface.encode(), 0))
+    mtu: int = _IFREQ_MTU.unpack(answer)[1]
+    return mtu
 
 
 def _tag(aux: Sequence[tuple[int, int, bytes]]) -> tuple[int, int]:
