@@ -68,7 +68,7 @@ class Causes:
     def decide(self, number: int) -> int:
         """Return what happens to frame `number`; to be asked once for each, in order."""
         verdict = 0
-        if self._loss is not None and self._loss.loses(number):
+        if self._loss is not None and self._loss.hits(number):
             verdict |= LOST
         if self._duplicate is not None and self._duplicate.hits(number):
             verdict |= DUPLICATED

@@ -12,7 +12,7 @@ from functools import cache
 from math import erfc, exp, pi, sqrt
 
 from netem.impair.model import Distribution
-from netem.impair.streams import Stream
+from netem.impair.streams import Draws
 from transports.clock import Ns
 
 _UNIT = 8192  # netem's NETEM_DIST_SCALE
@@ -65,11 +65,11 @@ def table(distribution: Distribution) -> tuple[int, ...]:
 class Jitter:
     """The random part of each frame's delay."""
 
-    __slots__ = ("_jitter", "_stream", "_table")
+    __slots__ = ("_draws", "_jitter", "_table")
 
-    def __init__(self, jitter: Ns, distribution: Distribution, source: Stream) -> None:
+    def __init__(self, jitter: Ns, distribution: Distribution, draws: Draws) -> None:
         self._jitter = jitter
-        self._stream = source
+        self._draws = draws
         self._table = None if distribution == "uniform" else table(distribution)
 
     def offset(self, number: int) -> Ns:
@@ -78,7 +78,7 @@ class Jitter:
         Deviation: netem takes the draw modulo twice the jitter, or modulo the table's size,
         which leaves nothing of a correlation; we take its high bits.
         """
-        draw = self._stream.word(number)
+        draw = self._draws.word(number)
         if self._table is None:
             return (draw * 2 * self._jitter >> 32) - self._jitter
         return (self._jitter * self._table[draw >> _INDEX_SHIFT] + _UNIT // 2) // _UNIT

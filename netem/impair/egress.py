@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from netem.impair.alter import Ecn, ecn, flip_bit, header_size, pick_bit, set_ce
 from netem.impair.causes import CANDIDATE, CORRUPTED, DUPLICATED, LOST, Causes
 from netem.impair.departure import NO_META, Departure, Fate, FrameMeta, join, remark
-from netem.impair.describe import describe_loss, percent, size_text, time_text
+from netem.impair.describe import describe_loss
 from netem.impair.faults import Fault, Faults, QpNotes
 from netem.impair.model import NEUTRAL, Impairment, RandomLoss
 from netem.impair.pipe import Pipe
@@ -31,6 +31,7 @@ from netem.impair.sight import Sight
 from netem.impair.streams import Stream
 from netem.topology.outcome import DirectionReport, FaultReport
 from netem.topology.plan import FaultPlan
+from netem.topology.units import format_percent, format_size, format_time
 from transports.clock import Ns
 from wire.codec import ReadBuffer
 
@@ -192,10 +193,10 @@ class Egress:
                     offer.copies.append(f"duplicated by {fault.by}")
                 case "delay":
                     offer.extra += fault.plan.delay
-                    offer.note(f"delayed {time_text(fault.plan.delay)} by {fault.by}")
+                    offer.note(f"delayed {format_time(fault.plan.delay)} by {fault.by}")
                 case "hold":
                     self._pipe.hold(offer.now + fault.plan.delay)
-                    offer.note(f"delayed {time_text(fault.plan.delay)} by {fault.by}, held")
+                    offer.note(f"delayed {format_time(fault.plan.delay)} by {fault.by}, held")
 
     def _apply(self, offer: _Offer, verdict: int, jitter: Ns) -> None:
         """Do to a frame what was decided, then let it and its copies into the pipe."""
@@ -206,7 +207,9 @@ class Egress:
             return
         impairment = self.impairment
         if verdict & DUPLICATED:
-            offer.copies.append(f"duplicated by duplicate {percent(impairment.duplicate)}")
+            offer.copies.append(
+                f"duplicated by duplicate {format_percent(impairment.duplicate)}"
+            )
         counts.duplicated += len(offer.copies)
         versions = ["", *offer.copies]
         if verdict & LOST:
@@ -248,7 +251,7 @@ class Egress:
         start = header_size(offer.frame) if first is None else first
         if start < len(offer.frame):
             bit = pick_bit(self._bits.word(offer.number), start, len(offer.frame))
-            self._corrupt(offer, bit, f"by corrupt {percent(self.impairment.corrupt)}")
+            self._corrupt(offer, bit, f"by corrupt {format_percent(self.impairment.corrupt)}")
 
     def _drop(self, offer: _Offer, why: str) -> None:
         comment = join(why, offer.comment, remark(offer.meta))
@@ -268,14 +271,14 @@ class Egress:
         """Let a frame into the pipe, or straight out, or drop it where there is no room."""
         pipe = self._pipe
         if pipe.hold_until > now and "delayed" not in comment:
-            held = f"delayed {time_text(pipe.hold_until - now)} behind a held frame"
+            held = f"delayed {format_time(pipe.hold_until - now)} behind a held frame"
             comment = join(comment, held)
         if meta is not NO_META:
             comment = join(comment, remark(meta))
         at = pipe.schedule(len(frame), now, jitter, extra, jumps)
         if at is None:
             self._counts.overflowed += 1
-            comment = join(f"dropped by queue limit {size_text(pipe.limit, ' ')}", comment)
+            comment = join(f"dropped by queue limit {format_size(pipe.limit)}", comment)
             self._ready.append(Departure(now, frame, Fate.DROPPED, comment, meta))
         elif at > now:
             pipe.wait(at, now, frame, comment, meta)

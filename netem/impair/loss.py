@@ -22,42 +22,31 @@ from enum import Enum
 from typing import Protocol
 
 from netem.impair.model import FourState, GilbertElliott, Loss, RandomLoss
-from netem.impair.streams import Stream, stream, threshold
+from netem.impair.streams import Chance, Draws, Stream, stream, threshold
 
 
 class LossModel(Protocol):
     """Decides which frames are lost."""
 
-    def loses(self, number: int) -> bool:
+    def hits(self, number: int) -> bool:
         """Decide for frame `number`; to be asked once for each, in order."""
 
 
-class _Random:
-    """Each frame with the same probability, independent or leaning on the last decision."""
-
-    def __init__(self, loss: RandomLoss, seed: int, direction: str) -> None:
-        self._stream = stream(seed, direction, "loss", loss.correlation)
-        self._threshold = threshold(loss.p)
-
-    def loses(self, number: int) -> bool:
-        return self._stream.word(number) < self._threshold
-
-
-class _GilbertElliott:
+class GilbertElliottLoss:
     """Two draws per frame: one moves the state, one decides about the frame."""
 
-    def __init__(self, loss: GilbertElliott, seed: int, direction: str) -> None:
-        self._moves = Stream(seed, direction, "loss state")
-        self._stream = Stream(seed, direction, "loss")
+    def __init__(self, loss: GilbertElliott, moves: Draws, draws: Draws) -> None:
+        self._moves = moves
+        self._draws = draws
         self._leave = threshold(loss.p), threshold(loss.r)
         self._lose = threshold(loss.loss_good), threshold(loss.loss_bad)
         self._is_bad = False
 
-    def loses(self, number: int) -> bool:
+    def hits(self, number: int) -> bool:
         arrived_in = self._is_bad
         if self._moves.word(number) < self._leave[arrived_in]:
             self._is_bad = not arrived_in
-        return self._stream.word(number) < self._lose[arrived_in]
+        return self._draws.word(number) < self._lose[arrived_in]
 
 
 class _State(Enum):
@@ -67,49 +56,41 @@ class _State(Enum):
     ISOLATED_LOSS = 4
 
 
-class _FourState:
+class FourStateLoss:
     """One draw per frame decides both about the frame and about the next state.
 
-    `_table` holds, for each state, (threshold, next state, lost) from the least draw up; a draw
-    above all of them takes the last row.
+    `_table` holds, for each state, (threshold, next state, lost) from the least draw up; the
+    last row takes the draws above all others.
     """
 
-    def __init__(self, loss: FourState, seed: int, direction: str) -> None:
-        self._stream = Stream(seed, direction, "loss")
+    def __init__(self, loss: FourState, draws: Draws) -> None:
+        self._draws = draws
         gap, good, bad, isolated = _State
-        p14, p23, p32 = threshold(loss.p14), threshold(loss.p23), threshold(loss.p32)
-        always = 1 << 32
+        p13, p14, p23 = threshold(loss.p13), threshold(loss.p14), threshold(loss.p23)
+        p31, p32 = threshold(loss.p31), threshold(loss.p32)
+        rest = 1 << 32
         self._table = {
-            gap: (
-                (p14, isolated, True),
-                (p14 + threshold(loss.p13), bad, True),
-                (always, gap, False),
-            ),
-            good: ((p23, bad, True), (always, good, False)),
-            bad: (
-                (p32, good, False),
-                (p32 + threshold(loss.p31), gap, False),
-                (always, bad, True),
-            ),
-            isolated: ((always, gap, False),),
+            gap: ((p14, isolated, True), (p14 + p13, bad, True), (rest, gap, False)),
+            good: ((p23, bad, True), (rest, good, False)),
+            bad: ((p32, good, False), (p32 + p31, gap, False), (rest, bad, True)),
+            isolated: ((rest, gap, False),),
         }
         self._state = gap
 
-    def loses(self, number: int) -> bool:
-        draw = self._stream.word(number)
-        for limit, state, lost in self._table[self._state]:
-            if draw < limit:
-                self._state = state
-                return lost
-        raise AssertionError("the last row of a state takes every draw")
+    def hits(self, number: int) -> bool:
+        draw = self._draws.word(number)
+        row = next(row for row in self._table[self._state] if draw < row[0])
+        self._state = row[1]
+        return row[2]
 
 
 def loss_model(loss: Loss, seed: int, direction: str) -> LossModel:
     """Return the model for `loss`, in its starting state."""
     match loss:
         case RandomLoss():
-            return _Random(loss, seed, direction)
+            return Chance(stream(seed, direction, "loss", loss.correlation), loss.p)
         case GilbertElliott():
-            return _GilbertElliott(loss, seed, direction)
+            moves = Stream(seed, direction, "loss state")
+            return GilbertElliottLoss(loss, moves, Stream(seed, direction, "loss"))
         case FourState():
-            return _FourState(loss, seed, direction)
+            return FourStateLoss(loss, Stream(seed, direction, "loss"))

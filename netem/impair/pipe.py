@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from netem.impair.departure import Departure, Fate, FrameMeta, join
-from netem.impair.describe import time_text
 from netem.impair.model import NEUTRAL, Impairment
+from netem.topology.units import format_time
 from transports.clock import Ns, S
 from wire.codec import ReadBuffer
 
@@ -148,7 +148,7 @@ class Pipe:
             if place > self._furthest:
                 self._furthest = place
             elif "delayed" not in comment:
-                comment = join(f"delayed {time_text(at - offered)}, overtaken", comment)
+                comment = join(f"delayed {format_time(at - offered)}, overtaken", comment)
             yield Departure(at, frame, Fate.SENT, comment, meta)
         if now >= self.hold_until:
             self.hold_until = 0

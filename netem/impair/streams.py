@@ -12,6 +12,7 @@ uniform one (specs of netem, sch_netem `get_crandom`).
 
 from hashlib import blake2b
 from struct import Struct
+from typing import Protocol
 
 _BLOCK = Struct("<16I")
 
@@ -29,6 +30,13 @@ def threshold(p: float) -> int:
     """Return t such that a 32-bit draw r happens when r < t: never for 0, always for 1."""
     part = fraction(p)
     return part + 1 if part else 0
+
+
+class Draws(Protocol):
+    """Where a cause has its random numbers from."""
+
+    def word(self, number: int) -> int:
+        """Return the 32 bits that belong to frame `number`."""
 
 
 class Stream:
@@ -79,12 +87,12 @@ def stream(seed: int, direction: str, cause: str, correlation: float = 0.0) -> S
 class Chance:
     """A cause that strikes some frames and spares the others."""
 
-    __slots__ = ("_stream", "_threshold")
+    __slots__ = ("_draws", "_threshold")
 
-    def __init__(self, source: Stream, p: float) -> None:
-        self._stream = source
+    def __init__(self, draws: Draws, p: float) -> None:
+        self._draws = draws
         self._threshold = threshold(p)
 
     def hits(self, number: int) -> bool:
         """Decide for frame `number`."""
-        return self._stream.word(number) < self._threshold
+        return self._draws.word(number) < self._threshold
