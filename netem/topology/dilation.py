@@ -1,0 +1,91 @@
+"""How much slower than real time a lab must run so that this host can carry its packets.
+
+Emulated time is wall time divided by the dilation D: rates are divided by it, so a link of
+400 Gbit/s with D = 1000 carries 400 Mbit/s of wall time. D is the smallest of 1, 2, 5, 10, 20,
+50 ... at which the processes together use at most `SHARE` of the cores and none uses more than
+`SHARE` of one.
+
+The load of a process is packets per second times the cost of a packet. Packets per second are
+worked out as if every link with a rate that data crosses were full, in the direction of the
+data, with packets of the path MTU; acknowledgements are data's number divided by ACK_EVERY,
+since a requester asks for one so often. Links without a rate take what the host gives: they
+ask for no dilation, and a lab without any rate has D = 1.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+SHARE = 0.6  # of a core, and of all cores: the rest is for the kernel and for others
+ACK_EVERY = 16  # data packets for one acknowledgement; a few for short messages, 32 for long
+HIGHEST = 1_000_000
+
+
+class Calibration(NamedTuple):
+    """What a packet costs on this host, in wall nanoseconds, and how many cores there are.
+
+    The figures are of Python 3.11 on a core of a shared machine, for a packet of 1 KiB, with
+    the spool on; they only have to be right within a factor of two.
+    """
+
+    cores: int = 2
+    frame_sent: int = 22_000  # requester or responder, egress, packet socket, spool
+    frame_received: int = 14_000
+    datagram_sent: int = 9_000
+    datagram_received: int = 7_000
+    bridge: int = 2_000  # the kernel's work for one frame through a bridge
+    wire: int = 20_000  # a wire process, one frame
+
+
+DEFAULT_CALIBRATION = Calibration()
+
+
+class Stream(NamedTuple):
+    """Packets per emulated second in one direction of one link, and who handles them."""
+
+    sender: str  # node
+    receiver: str
+    packets: float
+
+
+def packets_per_second(rate: int, frame: int) -> float:
+    """Return how many frames of so many bytes fill a link."""
+    return rate / (8 * frame)
+
+
+def dilation(
+    streams: Iterable[Stream], kinds: Mapping[str, str], calibration: Calibration
+) -> int:
+    """Return the smallest dilation at which the host can carry the streams.
+
+    `kinds` says of each node how it handles a packet: frame, datagram, bridge or wire.
+    """
+    sent = {
+        "frame": calibration.frame_sent,
+        "datagram": calibration.datagram_sent,
+        "bridge": calibration.bridge,
+        "wire": calibration.wire,
+    }
+    received = {
+        "frame": calibration.frame_received,
+        "datagram": calibration.datagram_received,
+        "bridge": 0,
+        "wire": 0,
+    }
+    load = dict.fromkeys(kinds, 0.0)
+    for stream in streams:
+        load[stream.sender] += stream.packets * sent[kinds[stream.sender]] / 1e9
+        load[stream.receiver] += stream.packets * received[kinds[stream.receiver]] / 1e9
+    processes = [load[node] for node, kind in kinds.items() if kind != "bridge"]
+    needed = max(
+        max(processes, default=0.0) / SHARE,
+        sum(load.values()) / (SHARE * calibration.cores),
+    )
+    return next(step for step in _steps() if step >= needed or step >= HIGHEST)
+
+
+def _steps() -> Iterable[int]:
+    """Yield 1, 2, 5, 10, 20, 50 ..."""
+    power = 1
+    while True:
+        yield from (power, 2 * power, 5 * power)
+        power *= 10

@@ -1,0 +1,165 @@
+"""Units of lab files and flags: `5ms`, `400gbit`, `64KiB`, `1%`, and RNR timers by their time.
+
+Text in, a whole number in the base unit out: nanoseconds, bit/s, bytes; percentages become
+probabilities. Nothing is rounded: what the base unit cannot hold is refused, and so is a bare
+number, since two people read it in two ways. The words are those of tc(8), but sizes are always
+binary and say so, and tc's `bps`, bytes per second, does not exist here.
+"""
+
+import re
+from collections.abc import Mapping
+
+from netem.topology.errors import shown
+from transports.clock import Ns
+from wire.roce.eths import RNR_TIMER_NS
+
+TIMES: Mapping[str, int] = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+RATES: Mapping[str, int] = {
+    "bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9, "tbit": 10**12,
+}  # fmt: skip
+SIZES: Mapping[str, int] = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+MAX_TIME: Ns = 10**15  # eleven days: longer is a slip, and sums must stay within 64 bits
+MAX_RATE = 10**15  # a petabit per second
+MAX_SIZE = 1 << 40  # a tebibyte
+
+_QUANTITY = re.compile(r"([+-]?)([0-9]{1,18})(?:\.([0-9]{1,18}))?\s?([A-Za-z%]*)")
+
+
+class UnitError(ValueError):
+    """A quantity that is not one. The message is one line without the key's path."""
+
+
+def parse_time(value: object) -> Ns:
+    """Return the nanoseconds that `1us` or `0.5ms` mean."""
+    return _parse(value, TIMES, "time", "5ms", MAX_TIME)
+
+
+def parse_rate(value: object) -> int:
+    """Return the bits per second that `400gbit` or `2.5gbit` mean; nothing has a rate of 0."""
+    rate = _parse(value, RATES, "rate", "10gbit", MAX_RATE)
+    if rate == 0:
+        raise UnitError(f"{shown(value)} lets nothing pass; for that write loss: 100%")
+    return rate
+
+
+def parse_size(value: object) -> int:
+    """Return the bytes that `64KiB` mean."""
+    return _parse(value, SIZES, "size", "64KiB", MAX_SIZE)
+
+
+def parse_offset(value: object) -> int:
+    """Return the bytes that `4KiB` or `-1B` mean: a size that may be negative."""
+    if isinstance(value, str) and value.startswith("-"):
+        return -parse_size(value[1:])
+    return parse_size(value)
+
+
+def parse_percent(value: object) -> float:
+    """Return the probability, 0 to 1, that `0.1%` means; 0% and 100% are ordinary."""
+    sign, whole, decimals, unit = _split(value, "percentage", "1%", "%")
+    if unit != "%":
+        raise UnitError(_unit_missing(value, unit, "1%", "%"))
+    scale: int = 10 ** len(decimals)
+    scaled = int(whole + decimals)
+    if (sign == "-" and scaled) or scaled > 100 * scale:
+        raise UnitError(f"{shown(value)} is out of range; legal: 0% to 100%")
+    return scaled / (100 * scale)
+
+
+def parse_rnr_timer(value: object) -> int:
+    """Return the code, 0 to 31, of an RNR timer given as its time: `0.64ms` is code 12.
+
+    IBTA vol. 1, section 9.7.5.2.8. The codes are not in order of time, and 0 is the longest, so
+    nobody should have to write one.
+    """
+    legal = "legal: 0.01ms (code 1) to 491.52ms (31), and 655.36ms (0, the longest)"
+    if isinstance(value, int) and not isinstance(value, bool):
+        also = f"code {value} is {_in_ms(RNR_TIMER_NS[value])}; " if 0 <= value < 32 else ""
+        raise UnitError(f"{value} has no unit; {also}{legal}")
+    time = parse_time(value)
+    if time in RNR_TIMER_NS:
+        return RNR_TIMER_NS.index(time)
+    near = sorted(RNR_TIMER_NS, key=lambda known: (abs(known - time), known))[:2]
+    codes = [RNR_TIMER_NS.index(known) for known in sorted(near)]
+    choices = " and ".join(map(format_rnr_timer, codes))
+    raise UnitError(f"{shown(value)} is no RNR timer; nearest: {choices}; {legal}")
+
+
+def format_time(time: Ns) -> str:
+    """Return `time` in the largest unit that shows it whole: 1500 is 1500ns, 2000 is 2us."""
+    return _format(time, TIMES)
+
+
+def format_rate(rate: int) -> str:
+    """Return `rate` in the largest unit that shows it whole."""
+    return _format(rate, RATES)
+
+
+def format_size(size: int) -> str:
+    """Return `size` in the largest unit that shows it whole."""
+    return _format(size, SIZES)
+
+
+def format_percent(probability: float) -> str:
+    """Return a probability as a percentage: 0.001 is 0.1%."""
+    return f"{probability * 100:.9g}%"
+
+
+def format_rnr_timer(code: int) -> str:
+    """Return an RNR timer with its code beside it: 12 is "0.64ms (code 12)"."""
+    return f"{_in_ms(RNR_TIMER_NS[code])} (code {code})"
+
+
+def format_ack_timeout(code: int) -> str:
+    """Return what a local ACK timeout code means: 4.096 us x 2^code; 0 is no timeout."""
+    return "none" if code == 0 else f"{_in_ms(4096 << code)} (code {code})"
+
+
+def _in_ms(time: Ns) -> str:
+    whole, rest = divmod(time, 1_000_000)
+    return f"{whole}.{rest:06d}".rstrip("0").rstrip(".") + "ms"
+
+
+def _format(value: int, units: Mapping[str, int]) -> str:
+    fitting = [unit for unit, factor in units.items() if value and value % factor == 0]
+    unit = fitting[-1] if fitting else next(iter(units))
+    return f"{value // units[unit]}{unit}"
+
+
+def _parse(
+    value: object, units: Mapping[str, int], what: str, example: str, maximum: int
+) -> int:
+    names = ", ".join(units)
+    sign, whole, decimals, unit = _split(value, what, example, names)
+    if unit not in units:
+        raise UnitError(_unit_missing(value, unit, example, names))
+    scale: int = 10 ** len(decimals)
+    amount, rest = divmod(int(whole + decimals) * units[unit], scale)
+    if rest:
+        raise UnitError(f"{shown(value)} is not a whole number of {next(iter(units))}")
+    if sign == "-" and amount:
+        raise UnitError(f"{shown(value)} is negative; write for example {example}")
+    if amount > maximum:
+        raise UnitError(f"{shown(value)} is too large; at most {_format(maximum, units)}")
+    return amount
+
+
+def _split(value: object, what: str, example: str, names: str) -> tuple[str, str, str, str]:
+    """Return sign, digits, decimals and unit of a quantity, or say what one looks like."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    match = _QUANTITY.fullmatch(str(value)) if number or isinstance(value, str) else None
+    if match is None:
+        example = f"write for example {example} ({names})"
+        raise UnitError(f"{shown(value)} is not a {what}; {example}")
+    sign, whole, decimals, unit = match.groups("")
+    return sign, whole, decimals, unit
+
+
+def _unit_missing(value: object, unit: str, example: str, names: str) -> str:
+    """Say what is wrong with the unit, with this very number and a unit as the example."""
+    own = re.match(r"[0-9]+(?:\.[0-9]+)?", str(value))
+    unit_of_example = example.lstrip("0123456789.")
+    fixed = f"{own[0]}{unit_of_example}" if own else example
+    wrong = f"has the unknown unit {unit}" if unit else "has no unit"
+    return f"{shown(value)} {wrong}; write {fixed} ({names})"
