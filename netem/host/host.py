@@ -1,0 +1,115 @@
+"""A frame-mode host as one machine: frames of all its ports in, frames with their port out.
+
+By the contract of `transports.machine`, with a port's name beside each frame. What the kernel
+does for a node with `stack: kernel` is not here: its driver gives us only what is ours.
+"""
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+from netem.host.events import HostEvent
+from netem.host.port import HostPort
+from netem.host.workload import Workload
+from netem.impair.departure import FrameMeta
+from netem.topology.outcome import NodeReport
+from netem.topology.plan import Plan, WorkPlan
+from transports.clock import Ns
+from wire.codec import ReadBuffer
+
+
+class Host:
+    """One host of a plan. Its queue pairs are connected and receives posted from the start."""
+
+    def __init__(self, plan: Plan, name: str) -> None:
+        self.name = name
+        node = plan.node(name)
+        self._ports = {port.name: HostPort(node, port) for port in node.ports}
+        self._workload = Workload(
+            plan, node, {port.name: port.device for port in self._ports.values()}
+        )
+        self._now: Ns = 0
+
+    # -- the application's side ------------------------------------------------------------
+
+    def start(self, now: Ns) -> None:
+        """Begin the work that waits for nothing, or only for its time."""
+        self._now = now
+        self._workload.start()
+
+    def release(self, item: int, now: Ns) -> None:
+        """Begin the work that waited for `item`, which is complete on every flow it has."""
+        self._now = now
+        self._workload.release(item)
+
+    def post(self, flow: str, work: WorkPlan, now: Ns) -> bool:
+        """Add work to a flow, at both of its ends; False if this node has neither.
+
+        Raise netem.host.layout.LayoutError for what the flow's memory cannot hold.
+        """
+        self._now = now
+        return self._workload.post(flow, work, now)
+
+    @property
+    def is_done(self) -> bool:
+        """Say whether every message that this node was to request has completed."""
+        return self._workload.is_done
+
+    # -- the machine -----------------------------------------------------------------------
+
+    def receive(self, port: str, frame: ReadBuffer, now: Ns) -> None:
+        """Take one Ethernet frame that came in by `port`. Keeps no view of it."""
+        self._ports[port].receive(frame, now)
+
+    def expire(self, now: Ns) -> None:
+        """Let time pass: retransmissions, questions about neighbours, planned work."""
+        self._now = now
+        for port in self._ports.values():
+            port.expire(now)
+        self._workload.expire(now)
+
+    def transmit(self, now: Ns) -> Iterator[tuple[str, bytes, FrameMeta]]:
+        """Hand out (port, frame, what is known of it); may be drained in part and resumed.
+
+        What has landed is judged first, so that no acknowledgement leaves before; and what
+        completes meanwhile may let more be posted, so this goes on until nothing comes.
+        """
+        self._now = now
+        workload, ports = self._workload, self._ports.values()
+        is_busy = True
+        while is_busy:
+            is_busy = False
+            for port in ports:
+                if port.touched:
+                    workload.landed(port.name, port.touched, now)
+                    port.touched.clear()
+            workload.pump(now)
+            for port in ports:
+                for sent in port.transmit(now):
+                    is_busy = True
+                    yield sent
+
+    @property
+    def deadline(self) -> Ns | None:
+        """When `expire` wants to be called, or None."""
+        deadlines = [self._workload.deadline, *(p.deadline for p in self._ports.values())]
+        return min((at for at in deadlines if at is not None), default=None)
+
+    def events(self) -> Iterator[HostEvent]:
+        """Hand out what happened, in order, each event once."""
+        chronicle = self._workload.chronicle
+        for port in self._ports.values():
+            for event in port.resolver.events():
+                why = f"nobody answers for {ip_address(event.ip)}"
+                chronicle.add(self._now, "unresolved", why=why)
+        yield from chronicle.drain()
+
+    def report(self) -> NodeReport:
+        """Return flows and counters; the driver adds links, faults and lateness."""
+        counters: dict[str, int] = {}
+        for port in self._ports.values():
+            counters.update(port.all_counters())
+        if self._workload.chronicle.forgotten:
+            counters["events_forgotten"] = self._workload.chronicle.forgotten
+        return NodeReport(
+            node=self.name, flows=self._workload.reports(self._now), counters=counters
+        )

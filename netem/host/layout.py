@@ -1,0 +1,178 @@
+"""Where the messages of one flow lie in the memory of its two ends.
+
+Both ends know the plan of both, so both compute the same layout and nothing is exchanged. The
+responder's region begins with 64 bytes for the atomics' word, if the flow has atomics; then
+follow, for each kind of work that the flow has, `slots` slots that hold its largest message:
+
+    | word 64 | write 0 | write 1 | ... | read 0 | read 1 | ... | receive 0 | receive 1 | ...
+
+Message number i of a kind uses slot i modulo `slots`. The slots for READ hold the payload
+stream from the start; nobody writes to them. The requester's region is a ring of slots for all
+kinds.
+
+**Why checking a slot is sound.** The requester never has more than `depth` messages in flight,
+and `depth` is at most the number of slots: a slot is used again only after the message before
+was acknowledged. The responder checks what a WRITE left behind as soon as it has counted the
+message, before the acknowledgement leaves the host; so no later message can have touched the
+slot. What the last messages left behind is checked again at the end. Memory is a few slots,
+whatever the number of messages; a flow whose region holds one message has one in flight.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from netem.host.payload import WORD, start_of
+from netem.topology.plan import QpPlan, WorkPlan
+
+# Ours: as many messages as two windows of packets, so that small ones keep the wire busy
+MAX_DEPTH = 256
+ATOMIC_AREA = 64  # bytes: the word, and space so that an offset on purpose hits nothing else
+
+SENDS = frozenset({"send", "send_imm", "send_inv"})
+WRITES = frozenset({"write", "write_imm"})
+ATOMICS = frozenset({"cmp_swap", "fetch_add"})
+TAKES_RECEIVE = SENDS | {"write_imm"}
+
+
+class LayoutError(ValueError):
+    """A plan whose regions cannot hold its messages: the planner's mistake, or a bad `post`."""
+
+
+class Message(NamedTuple):
+    """One message of a flow: number 0, 1, 2 ... in the order in which they are posted."""
+
+    number: int
+    work: WorkPlan
+    is_last: bool  # of its work
+    position: int  # byte of the payload stream where its content starts
+    remote: int  # offset of its target in the responder's region; of a SEND: 0
+    receive: int | None  # it takes the `receive`-th receive request of the flow
+
+
+class Layout:
+    """The slots of one flow. Raises LayoutError where a message does not fit its region."""
+
+    def __init__(self, requester: QpPlan, responder: QpPlan) -> None:
+        self.flow = requester.flow
+        self._start = start_of(requester.flow)
+        region = responder.region.size
+        works = requester.work
+        self._has_atomics = any(work.op in ATOMICS for work in works)
+        self._sizes = {
+            "write": _largest((work for work in works if work.op in WRITES), region),
+            "read": _largest((work for work in works if work.op == "read"), region),
+            "receive": _aligned(responder.recv_size) if responder.recv_count else 0,
+        }
+        room = region - ATOMIC_AREA * self._has_atomics
+        row = sum(self._sizes.values())
+        self.slots = min(MAX_DEPTH, room // row) if row else MAX_DEPTH
+        self.local_slot = max((_local_size(work) for work in works), default=WORD)
+        self.local_slots = min(MAX_DEPTH, requester.region.size // self.local_slot)
+        if works and not (self.slots and self.local_slots):
+            raise LayoutError(f"{self.flow}: a region is smaller than one message of each kind")
+        self.depth = min(self.slots, self.local_slots)
+        self._bases: dict[str, int] = {}
+        base = ATOMIC_AREA * self._has_atomics
+        for kind, size in self._sizes.items():
+            self._bases[kind] = base
+            base += size * self.slots
+
+    def check(self, work: WorkPlan) -> None:
+        """Raise LayoutError where `work`, which the plan did not have, does not fit."""
+        kind = "write" if work.op in WRITES else work.op
+        if _local_size(work) > self.local_slot:
+            raise LayoutError(f"{self.flow}: messages have at most {self.local_slot} bytes")
+        if work.op in ATOMICS:
+            if not self._has_atomics:
+                raise LayoutError(f"{self.flow}: the plan gave it no word for atomics")
+        elif work.op in SENDS:
+            pass  # whether a receive is there, and long enough, is the responder's to answer
+        elif not self._sizes[kind] or (
+            work.size + work.remote_offset > self._sizes[kind] and not work.remote_offset
+        ):
+            raise LayoutError(
+                f"{self.flow}: the plan gave it {self._sizes[kind]} bytes per {kind}"
+            )
+
+    def local(self, number: int) -> int:
+        """Return the offset, in the requester's region, of the slot of a message."""
+        return number % self.local_slots * self.local_slot
+
+    def receive(self, number: int) -> int:
+        """Return the offset, in the responder's region, of the slot of receive `number`."""
+        return self._bases["receive"] + number % self.slots * self._sizes["receive"]
+
+    @property
+    def readable(self) -> tuple[int, int]:
+        """Return offset and size of the part of the responder's region that READs look at."""
+        return self._bases["read"], self._sizes["read"] * self.slots
+
+    def stored(self, offset: int) -> int:
+        """Return which byte of the stream lies at `offset` of the readable part."""
+        return self._start + offset
+
+    def place(self, kind: str, number: int) -> int:
+        """Return the offset, in the responder's region, of slot `number` of `kind`.
+
+        Atomics all go to the word; a SEND has no target, so what this says is not looked at.
+        """
+        base = self._bases.get(kind, 0)
+        return base + number % self.slots * self._sizes.get(kind, 0)
+
+
+class Messages:
+    """Walks the messages of a list of works in order. The list may grow while it is walked."""
+
+    def __init__(self, layout: Layout, works: Sequence[WorkPlan]) -> None:
+        self._layout = layout
+        self._works = works
+        self._work = 0  # index of the work that the next message belongs to
+        self._of_work = 0  # messages of that work already taken
+        self._number = 0
+        self._receives = 0
+        self._position = start_of(layout.flow)
+        self._of_kind: dict[str, int] = {}
+
+    def take(self) -> Message | None:
+        """Return the next message, or None for now."""
+        if self._work == len(self._works):
+            return None
+        work = self._works[self._work]
+        kind = "write" if work.op in WRITES else work.op
+        of_kind = self._of_kind.get(kind, 0)
+        self._of_kind[kind] = of_kind + 1
+        self._of_work += 1
+        message = Message(
+            number=self._number,
+            work=work,
+            is_last=self._of_work == work.count,
+            position=self._position,
+            remote=self._layout.place(kind, of_kind) + work.remote_offset,
+            receive=self._receives if work.op in TAKES_RECEIVE else None,
+        )
+        self._number += 1
+        self._receives += work.op in TAKES_RECEIVE
+        self._position += (work.size + WORD - 1) // WORD * WORD
+        if message.is_last:
+            self._work, self._of_work = self._work + 1, 0
+        return message
+
+
+def _aligned(size: int) -> int:
+    return max(WORD, (size + WORD - 1) // WORD * WORD)
+
+
+def _local_size(work: WorkPlan) -> int:
+    return WORD if work.op in ATOMICS else _aligned(work.size)
+
+
+def _largest(works: Iterable[WorkPlan], region: int) -> int:
+    """Return the size of a slot for all of `works`, 0 if there is none.
+
+    An offset that leads out of the region is there to fail: it gets no room.
+    """
+    ends = [
+        work.size + (work.remote_offset if work.remote_offset + work.size <= region else 0)
+        for work in works
+    ]
+    return max(map(_aligned, ends), default=0)

@@ -1,0 +1,227 @@
+"""One port of a frame-mode host: Ethernet outside, IP packets inside.
+
+Two ways lead from a frame to the device. The fast one reads integers at fixed places and knows
+only the frame that nearly all are: to our MAC, tagged exactly as the port is, UDP to port 4791
+right behind an IP header without options. Whatever it does not know goes the clear way, which
+says why it refuses. Both give the device the same packets; a test holds them together.
+
+Going out, what stands before a packet depends on its destination and traffic class alone, so it
+is made once for each pair and kept, if the neighbour is in the plan's table.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from ipaddress import ip_address
+from random import Random
+from struct import Struct
+
+from netem.impair.departure import NO_META, FrameMeta
+from netem.topology.plan import NodePlan, PortPlan
+from transports.clock import Ns
+from transports.neighbour import Resolver
+from transports.roce.device import Device, DeviceConfig
+from wire.codec import DecodeError, ReadBuffer
+from wire.ethernet import ETHERNET, VLAN, Ethernet, EtherType, Vlan
+from wire.ipv4 import IPV4, Protocol
+from wire.ipv6 import IPV6
+from wire.roce.bth import BTH
+from wire.roce.packet import UDP_PORT
+from wire.udp import UDP
+
+# The fast way: destination MAC | EtherType | version and IHL or class | protocol |
+# UDP destination port | BTH's reserved byte and DestQP
+FAST_V6 = Struct("!6s6xHB5xB35xH8xI")
+FAST_V4 = Struct("!6s6xHB8xB12xH8xI")
+TAG = Struct("!6s6xHH")  # destination MAC | 0x8100 | TCI
+# What decides about the header before a packet: the first word (class), the destination
+KEY_V6 = Struct("!I20x16s")
+KEY_V4 = Struct("!Hxx12x4s")
+
+# Limit: 4096 headers kept; there is one for each destination and class that queue pairs use.
+MAX_HEADERS = 4096
+
+
+class FrameRefusal(Enum):
+    """Why a frame did not get past Ethernet."""
+
+    MALFORMED = "malformed"  # ends within its Ethernet header or tag
+    OVERSIZED = "oversized"  # carries more than the port's MTU
+    WRONG_VLAN = "wrong_vlan"
+    FOREIGN_MAC = "foreign_mac"
+
+
+def address(text: str | None) -> bytes | None:
+    """Return an address as bytes."""
+    return None if text is None else ip_address(text).packed
+
+
+def mac_address(text: str) -> bytes:
+    """Return the six bytes of "02:00:00:00:00:01"."""
+    return bytes.fromhex(text.replace(":", ""))
+
+
+class HostPort:
+    """The device, the neighbours and the Ethernet header of one port."""
+
+    def __init__(self, node: NodePlan, plan: PortPlan) -> None:
+        self.name = plan.name
+        self.touched: set[int] = set()  # queue pairs that packets came for
+        self.counters = dict.fromkeys((refusal.value for refusal in FrameRefusal), 0)
+        self._mac = mac_address(plan.mac)
+        self._vlan = plan.vlan
+        self._shift = 0 if plan.vlan is None else VLAN.size
+        self._mtu = plan.mtu
+        self._most = plan.mtu + ETHERNET.size + self._shift
+        self._headers: dict[tuple[int, bytes], bytes] = {}
+        ipv4, ipv6 = address(plan.ipv4), address(plan.ipv6)
+        self.device = Device(
+            DeviceConfig(addresses=tuple(ip for ip in (ipv6, ipv4) if ip is not None)),
+            Random(f"{node.seed}/{plan.name}"),
+        )
+        self.resolver = Resolver(
+            self._mac,
+            ipv4=ipv4,
+            ipv6=ipv6,
+            table={
+                ip_address(row.ip).packed: mac_address(row.mac)
+                for row in node.neighbours
+                if row.port == plan.name
+            },
+            vlan=plan.vlan,
+        )
+        is_v4 = any(qp.port == plan.name and ":" not in qp.local_ip for qp in node.qps)
+        self._fast, self._fast_type, self._fast_first, self._fast_mask = (
+            (FAST_V4, int(EtherType.IPV4), 0x45, 0xFF)
+            if is_v4
+            else (FAST_V6, int(EtherType.IPV6), 0x60, 0xF0)
+        )
+        self._fast_size = self._fast.size + self._shift
+
+    def receive(self, frame: ReadBuffer, now: Ns) -> None:
+        """Take one frame. Whatever it holds, nothing but counters changes by what is refused."""
+        size = len(frame)
+        if size >= self._fast_size and size <= self._most:
+            # bench: rc-frame. The shift is 4 where the port is tagged.
+            shift = self._shift
+            dst, ethertype, first, protocol, port, qp_num = self._fast.unpack_from(frame, shift)
+            if (
+                ethertype == self._fast_type
+                and port == UDP_PORT
+                and protocol == 17
+                and first & self._fast_mask == self._fast_first
+            ):
+                if shift:
+                    dst, tag, tci = TAG.unpack_from(frame)
+                    dst = dst if tag == 0x8100 and tci & 0xFFF == self._vlan else None
+                if dst == self._mac:
+                    self.touched.add(qp_num & 0xFFFFFF)
+                    self.device.receive(memoryview(frame)[14 + shift :], now)
+                    return
+        self.receive_clearly(frame, now)
+
+    def receive_clearly(self, frame: ReadBuffer, now: Ns) -> None:
+        """Take one frame of any kind: the clear way, which the fast one must agree with."""
+        try:
+            ethernet = Ethernet.unpack_from(frame)
+        except DecodeError:
+            self.counters[FrameRefusal.MALFORMED.value] += 1
+            return
+        packet = memoryview(frame)[ethernet.size :]
+        is_unicast = ethernet.dst == self._mac
+        if not (is_unicast or ethernet.dst[0] & 1):
+            self.counters[FrameRefusal.FOREIGN_MAC.value] += 1
+        elif not self._is_in_vlan(ethernet.vlan):
+            self.counters[FrameRefusal.WRONG_VLAN.value] += 1
+        elif len(packet) > self._mtu:
+            self.counters[FrameRefusal.OVERSIZED.value] += 1
+        elif is_unicast and (qp_num := roce_qp(packet, ethernet.ethertype)) is not None:
+            self.touched.add(qp_num)
+            self.device.receive(packet, now)
+        else:
+            self.resolver.receive(frame, now)
+
+    def _is_in_vlan(self, tag: Vlan | None) -> bool:
+        """Say whether a frame belongs to this port. A tag of VID 0 is a priority only."""
+        if self._vlan is None:
+            return tag is None or tag.vid == 0
+        return tag is not None and tag.vid == self._vlan
+
+    def transmit(self, now: Ns) -> Iterator[tuple[str, bytes, FrameMeta]]:
+        """Hand out the frames to send now: the device's, then answers about neighbours."""
+        name, headers = self.name, self._headers
+        for outgoing in self.device.transmit(now):
+            packet = outgoing.packet
+            key = (KEY_V4 if packet[0] == 0x45 else KEY_V6).unpack_from(packet)
+            header = headers.get(key)
+            meta = FrameMeta(outgoing.qp_num, outgoing.psn, outgoing.transmission, outgoing.why)
+            if header is None:
+                header = self._header(key)
+                if header is None:
+                    self._resolve(packet, key, meta, now)
+                    continue
+            yield name, header + packet, meta
+        for frame, tag in self.resolver.transmit(now):
+            yield name, frame, tag if isinstance(tag, FrameMeta) else NO_META
+
+    def _header(self, key: tuple[int, bytes]) -> bytes | None:
+        """Return the Ethernet header for a destination, if its neighbour is in the table."""
+        mac = self.resolver.permanent(key[1])
+        if mac is None:
+            return None
+        if len(self._headers) >= MAX_HEADERS:
+            self._headers.clear()
+        vlan = None if self._vlan is None else Vlan(self._vlan, _pcp(key))
+        ethertype = EtherType.IPV4 if len(key[1]) == 4 else EtherType.IPV6
+        ethernet = Ethernet(mac, self._mac, ethertype, vlan)
+        buf = bytearray(ethernet.size)
+        ethernet.pack_into(buf)
+        header = self._headers[key] = bytes(buf)
+        return header
+
+    def _resolve(
+        self, packet: ReadBuffer, key: tuple[int, bytes], meta: FrameMeta, now: Ns
+    ) -> None:
+        self.resolver.send(bytes(packet), key[1], now, pcp=_pcp(key), tag=meta)
+
+    @property
+    def deadline(self) -> Ns | None:
+        mine, asked = self.device.deadline, self.resolver.deadline
+        if mine is None or asked is None:
+            return mine if asked is None else asked
+        return min(mine, asked)
+
+    def expire(self, now: Ns) -> None:
+        self.device.expire(now)
+        self.resolver.expire(now)
+
+    def all_counters(self) -> Iterable[tuple[str, int]]:
+        """Return every counter of the port by a name like "p0.roce.icrc"."""
+        for layer, counters in (
+            ("frame", self.counters),
+            ("neighbour", self.resolver.counters),
+            ("roce", self.device.counters()),
+        ):
+            for name, count in counters.items():
+                yield f"{self.name}.{layer}.{name}", count
+
+
+def _pcp(key: tuple[int, bytes]) -> int:
+    """Return the priority of 802.1Q for a packet: the class selector, its DSCP's upper bits."""
+    word = key[0]
+    return word >> 5 & 7 if len(key[1]) == 4 else word >> 25 & 7
+
+
+def roce_qp(packet: memoryview, ethertype: int) -> int | None:
+    """Return the DestQP of an IP packet whose UDP goes to port 4791, or None. Total."""
+    if ethertype == EtherType.IPV6:
+        start, at = IPV6.size, 6
+    elif ethertype == EtherType.IPV4 and packet:
+        start, at = max(IPV4.size, (packet[0] & 0xF) * 4), 9
+    else:
+        return None
+    if len(packet) < start + UDP.size + BTH.size or packet[at] != Protocol.UDP:
+        return None
+    if UDP.unpack_from(packet, start)[1] != UDP_PORT:
+        return None
+    _, _, _, qp_num, _ = BTH.unpack_from(packet, start + UDP.size)
+    return int(qp_num) & 0xFFFFFF

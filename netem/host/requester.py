@@ -1,0 +1,224 @@
+"""The requester's end of a flow: planned work becomes work requests, results are judged.
+
+Messages are posted in the order of the plan, at most `Layout.depth` at a time, so thousands of
+them cost no memory before their turn. A work with `at` or `after` holds back itself and all
+that follow it on the same queue pair. After a failure the rest is posted all the same and
+flushes, as with verbs: every message of the plan completes exactly once.
+"""
+
+from collections import deque
+
+from netem.host.events import (
+    COMPLETION,
+    CORRUPT_MESSAGE,
+    ITEM_DONE,
+    ITEM_STARTED,
+    Chronicle,
+)
+from netem.host.layout import ATOMICS, Layout, Message, Messages
+from netem.host.payload import fill, matches
+from netem.topology.outcome import FlowReport
+from netem.topology.plan import QpPlan, RegionPlan, WorkPlan
+from transports.clock import Ns
+from transports.roce.completion import WcStatus, WorkCompletion
+from transports.roce.memory import HOST_ORDER, MemoryRegion
+from transports.roce.qp import QueuePair
+from transports.roce.work import SendWr, Sge, WrOpcode
+
+OPCODES = {
+    "send": WrOpcode.SEND,
+    "send_imm": WrOpcode.SEND_WITH_IMM,
+    "send_inv": WrOpcode.SEND_WITH_INV,
+    "write": WrOpcode.RDMA_WRITE,
+    "write_imm": WrOpcode.RDMA_WRITE_WITH_IMM,
+    "read": WrOpcode.RDMA_READ,
+    "cmp_swap": WrOpcode.ATOMIC_CMP_AND_SWP,
+    "fetch_add": WrOpcode.ATOMIC_FETCH_AND_ADD,
+}
+POISON = 0xEE  # what a slot holds before a READ or an atomic fills it
+_64_BITS = (1 << 64) - 1
+
+
+def invalidation_key(region: RegionPlan, receive: int) -> int:
+    """Return the R_Key that the SEND with invalidate that takes `receive` invalidates.
+
+    The responder registers one small region per receive for it: the flow's own key with another
+    low byte, which is the owner's to choose (rocev2.md, section 11), so no other flow has it.
+    """
+    low = (region.r_key + 1 + receive % 255) & 0xFF
+    return region.r_key & ~0xFF | low
+
+
+class FlowRequester:
+    """One flow, as the side sees it that posts requests."""
+
+    def __init__(
+        self,
+        plan: QpPlan,
+        peer: QpPlan,
+        qp: QueuePair,
+        region: MemoryRegion,
+        chronicle: Chronicle,
+        *,
+        wrong_key: int,
+    ) -> None:
+        self.plan = plan
+        self.layout = Layout(plan, peer)
+        self.report = FlowReport(flow=plan.flow, role="requester")
+        self._qp = qp
+        self._region = region
+        self._remote = peer.region
+        self._wrong_key = wrong_key
+        self._chronicle = chronicle
+        self._works = list(plan.work)
+        self._messages = Messages(self.layout, self._works)
+        self._next: Message | None = None  # taken from _messages, not yet posted
+        self._left: dict[int, int] = {}  # item -> works that are not complete
+        for work in plan.work:
+            self._left[work.item] = self._left.get(work.item, 0) + 1
+        self._started: set[int] = set()
+        self._flying: deque[Message] = deque()  # posted, oldest first; at most layout.depth
+        self._signal_every = max(1, self.layout.depth // 2)
+        self._word = 0  # what the atomics' word must hold now
+        self.deadline: Ns | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Say whether every message of the plan has completed."""
+        return not any(self._left.values())
+
+    def add(self, work: WorkPlan) -> None:
+        """Take one more work, behind all others; LayoutError where it does not fit."""
+        self.layout.check(work)
+        self._works.append(work)
+        self._left[work.item] = self._left.get(work.item, 0) + 1
+
+    def post(self, now: Ns, released: set[int]) -> bool:
+        """Post what may be posted now; say whether that was anything."""
+        self.deadline = None
+        posted = False
+        while len(self._flying) < self.layout.depth:
+            if self._next is None:
+                self._next = self._messages.take()
+            message = self._next
+            if message is None:
+                break
+            work = message.work
+            if work.after is not None and work.after not in released:
+                break
+            if work.at is not None and work.at > now:
+                self.deadline = work.at
+                break
+            self._next = None
+            self._post(message, now)
+            posted = True
+        return posted
+
+    def _post(self, message: Message, now: Ns) -> None:
+        work, number = message.work, message.number
+        if work.item not in self._started:
+            self._started.add(work.item)
+            self._chronicle.add(
+                now, ITEM_STARTED, flow=self.plan.flow, item=work.item, qp=self.plan.qp_num
+            )
+        if self.report.started is None:
+            self.report.started = now
+        slot = self.layout.local(number)
+        size = 8 if work.op in ATOMICS else work.size
+        if work.op in ATOMICS or work.op == "read":
+            self._region.view[slot : slot + size] = bytes([POISON]) * size
+        else:
+            fill(self._region.view, slot, message.position, size)
+        key = self._remote.r_key
+        self._flying.append(message)
+        self.report.posted += 1
+        self._qp.post_send(
+            SendWr(
+                wr_id=number,
+                opcode=OPCODES[work.op],
+                sge=(Sge(self._region.addr + slot, size, self._region.l_key),),
+                remote_addr=self._remote.addr + message.remote,
+                r_key=self._wrong_key if work.bad_key else key,
+                imm=work.imm,
+                invalidate_r_key=(
+                    invalidation_key(self._remote, message.receive or 0)
+                    if work.op == "send_inv" and not work.bad_key
+                    else self._wrong_key
+                ),
+                compare=work.compare,
+                swap_add=work.swap_add,
+                # An unsignaled request completes with the next signaled one: some must be.
+                signaled=(work.signaled or message.is_last or number % self._signal_every == 0),
+                solicited=work.solicited,
+                fence=work.fence,
+            ),
+            now,
+        )
+
+    def complete(self, completion: WorkCompletion, now: Ns) -> None:
+        """Take the completion of a send request: it covers the unsignaled ones before it."""
+        while self._flying and self._flying[0].number <= completion.wr_id:
+            message = self._flying.popleft()
+            covers = message.number == completion.wr_id
+            status = completion.status if covers else WcStatus.SUCCESS
+            self._retire(message, status, completion.detail if covers else "", now)
+
+    def _retire(self, message: Message, status: WcStatus, detail: str, now: Ns) -> None:
+        report, work = self.report, message.work
+        report.statuses[status.name] = report.statuses.get(status.name, 0) + 1
+        report.finished = now
+        if status is WcStatus.SUCCESS:
+            report.bytes += work.size
+            if why := self._judge(message):
+                report.corrupt_messages += 1
+                self._tell(now, CORRUPT_MESSAGE, message, why=why)
+            if report.statuses[status.name] <= self._chronicle.VERBOSE:
+                self._tell(now, COMPLETION, message, status=status.name)
+        else:
+            if not report.first_error:
+                why = f": {detail}" if detail else ""
+                report.first_error = f"{status.name} on QP {self.plan.qp_num:#x}{why}"
+            if report.statuses[status.name] <= self._chronicle.VERBOSE:
+                self._tell(now, COMPLETION, message, status=status.name, why=detail)
+        if message.is_last:
+            self._left[work.item] -= 1
+            if not self._left[work.item]:
+                report.items_done.append(work.item)
+                self._chronicle.add(
+                    now,
+                    ITEM_DONE,
+                    flow=self.plan.flow,
+                    item=work.item,
+                    qp=self.plan.qp_num,
+                    status=status.name,
+                )
+
+    def _tell(self, now: Ns, event: str, message: Message, **more: str) -> None:
+        self._chronicle.add(
+            now,
+            event,
+            flow=self.plan.flow,
+            item=message.work.item,
+            qp=self.plan.qp_num,
+            wr=message.number,
+            **{name: value for name, value in more.items() if value},
+        )
+
+    def _judge(self, message: Message) -> str:
+        """Return what is wrong with the result of a READ or an atomic, or nothing."""
+        work = message.work
+        slot = self.layout.local(message.number)
+        if work.op == "read":
+            position = self.layout.stored(message.remote)
+            if not matches(self._region.view, slot, position, work.size):
+                return "the READ did not bring what lies in the peer's memory"
+            return ""
+        if work.op not in ATOMICS:
+            return ""
+        got = int.from_bytes(self._region.view[slot : slot + 8], HOST_ORDER)
+        want = self._word
+        if work.op == "fetch_add":
+            self._word = (got + work.swap_add) & _64_BITS
+        else:
+            self._word = work.swap_add if got == work.compare else got
+        return "" if got == want else f"the atomic returned {got:#x}, should be {want:#x}"

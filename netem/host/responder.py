@@ -1,0 +1,193 @@
+"""The responder's end of a flow: posts receives, and checks what lands in its memory.
+
+A WRITE is silent at its target: there is no completion to check it at. So the responder watches
+the queue pair's MSN, which counts executed messages, and checks the slot of each new one before
+the acknowledgement leaves; `Layout` says why that is sound. A SEND is checked when its receive
+completes, before the receive is posted anew.
+"""
+
+from collections import deque
+
+from netem.host.events import CORRUPT_MESSAGE, RECEIVED, Chronicle
+from netem.host.layout import SENDS, WRITES, Layout, Message, Messages
+from netem.host.payload import fill, matches
+from netem.host.requester import invalidation_key
+from netem.topology.outcome import FlowReport
+from netem.topology.plan import QpPlan, WorkPlan
+from transports.clock import Ns
+from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
+from transports.roce.device import Device
+from transports.roce.memory import Access, MemoryRegion
+from transports.roce.psn import MASK
+from transports.roce.qp import QueuePair
+from transports.roce.work import RecvWr, Sge
+
+# A receive's wr_id, so that it is never taken for a send request's.
+RECEIVE = 1 << 63
+# Limit: 255, because a flow has that many keys for SEND with invalidate.
+MAX_RECEIVES = 255
+
+
+class FlowResponder:
+    """One flow, as the side sees it that answers requests."""
+
+    def __init__(
+        self,
+        plan: QpPlan,
+        peer: QpPlan,
+        qp: QueuePair,
+        region: MemoryRegion,
+        chronicle: Chronicle,
+        *,
+        device: Device,
+    ) -> None:
+        self.plan = plan
+        self.layout = Layout(peer, plan)
+        self.report = FlowReport(flow=plan.flow, role="responder")
+        self._device = device
+        self._qp = qp
+        self._region = region
+        self._chronicle = chronicle
+        self._works = list(peer.work)
+        self._executed = Messages(self.layout, self._works)  # walked as the MSN grows
+        self._expected = Messages(self.layout, self._works)  # walked as receives complete
+        self._to_post = Messages(self.layout, self._works)  # walked as receives are posted
+        self._posted = 0
+        self._completed = 0
+        self._counted = 0  # messages up to the MSN seen last
+        self._resident: deque[Message] = deque(maxlen=self.layout.slots)  # good when checked
+        self._windows: dict[int, MemoryRegion] = {}  # receive -> what its SEND invalidates
+        if not plan.recv_size or not plan.recv_count:
+            most = MAX_RECEIVES
+        else:
+            most = min(MAX_RECEIVES, self.layout.slots)
+        self._most = min(most, plan.recv_count)
+
+    def start(self, now: Ns) -> None:
+        """Fill what READs will look at, and post the first receives."""
+        offset, size = self.layout.readable
+        fill(self._region.view, offset, self.layout.stored(offset), size)
+        self._replenish(now)
+
+    def add(self, work: WorkPlan, now: Ns) -> None:
+        """Expect the messages of one more work, behind all others."""
+        self.layout.check(work)
+        self._works.append(work)
+        self._replenish(now)
+
+    def _replenish(self, now: Ns) -> None:
+        """Post receives for messages to come, as many as there are places for at once."""
+        while self._posted - self._completed < self._most:
+            message = self._to_post.take()
+            while message is not None and message.receive is None:
+                message = self._to_post.take()
+            if message is None:
+                return
+            number, size = self._posted, self.plan.recv_size
+            sge: tuple[Sge, ...] = ()
+            if size:
+                addr = self._region.addr + self.layout.receive(number)
+                sge = (Sge(addr, size, self._region.l_key),)
+            if message.work.op == "send_inv":
+                self._open_window(number)
+            self._posted += 1
+            self._qp.post_recv(RecvWr(RECEIVE | number, sge), now)
+
+    def _open_window(self, number: int) -> None:
+        """Register the memory whose R_Key the SEND for receive `number` invalidates."""
+        key = invalidation_key(self.plan.region, number)
+        access = Access.LOCAL_WRITE | Access.REMOTE_WRITE
+        self._windows[number] = self._device.register(
+            self._region.pd, self._region.addr, 8, access, l_key=key, r_key=key
+        )
+
+    def landed(self, now: Ns) -> None:
+        """Check the messages that were executed since the last call."""
+        msn = self._qp.msn
+        for _ in range((msn - self._counted) & MASK):
+            message = self._executed.take()
+            if message is None:
+                break
+            if message.work.op not in WRITES:
+                continue
+            self.report.bytes += message.work.size
+            self._active(now)
+            if self._is_resident(message):
+                self._resident.append(message)
+            else:
+                self._blame(message, "memory does not hold what was written", now)
+        self._counted = msn
+
+    def _is_resident(self, message: Message) -> bool:
+        return matches(self._region.view, message.remote, message.position, message.work.size)
+
+    def complete(self, completion: WorkCompletion, now: Ns) -> None:
+        """Take the completion of a receive request: judge the message and post the next one."""
+        number = completion.wr_id & ~RECEIVE
+        status = completion.status
+        self._completed += 1
+        self.report.statuses[status.name] = self.report.statuses.get(status.name, 0) + 1
+        message = self._expected.take()
+        while message is not None and message.receive is None:
+            message = self._expected.take()
+        told = self.report.statuses[status.name] <= self._chronicle.VERBOSE
+        if told:
+            more = {"why": completion.detail} if completion.detail else {}
+            self._chronicle.add(
+                now,
+                RECEIVED,
+                flow=self.plan.flow,
+                qp=self.plan.qp_num,
+                wr=number,
+                status=status.name,
+                **more,
+            )
+        if status is WcStatus.SUCCESS:
+            self._active(now)
+            self.report.received += 1
+            self.report.bytes += completion.byte_len * (completion.opcode is WcOpcode.RECV)
+            if message is not None and (why := self._judge(message, number, completion)):
+                self._blame(message, why, now)
+        if (window := self._windows.pop(number, None)) is not None:
+            self._device.deregister(window)
+        if status is WcStatus.SUCCESS:
+            self._replenish(now)
+
+    def _judge(self, message: Message, number: int, completion: WorkCompletion) -> str:
+        """Return what is wrong with a received message, or nothing."""
+        work, view = message.work, self._region.view
+        if work.op in SENDS:
+            if completion.byte_len != work.size:
+                return f"{completion.byte_len} bytes came, not {work.size}"
+            if not matches(view, self.layout.receive(number), message.position, work.size):
+                return "the receive does not hold what was sent"
+        if work.op in {"send_imm", "write_imm"} and completion.imm_data != work.imm:
+            return f"the immediate is {completion.imm_data}, not {work.imm}"
+        if work.op == "send_inv":
+            key = invalidation_key(self.plan.region, number)
+            if completion.invalidated_r_key != key:
+                return f"R_Key {key:#x} was not invalidated"
+        return ""
+
+    def _blame(self, message: Message, why: str, now: Ns) -> None:
+        self.report.corrupt_messages += 1
+        self._chronicle.add(
+            now,
+            CORRUPT_MESSAGE,
+            flow=self.plan.flow,
+            qp=self.plan.qp_num,
+            wr=message.number,
+            why=why,
+        )
+
+    def _active(self, now: Ns) -> None:
+        if self.report.started is None:
+            self.report.started = now
+        self.report.finished = now
+
+    def check_again(self, now: Ns) -> None:
+        """Check once more what the last messages left behind: it must still be there."""
+        for message in self._resident:
+            if not self._is_resident(message):
+                self._blame(message, "memory changed after it was written", now)
+        self._resident.clear()

@@ -1,0 +1,228 @@
+"""Everything a host does beyond moving frames: its queue pairs, and the traffic on them.
+
+`Workload` makes the memory regions and queue pairs of one node's plan, hands completions to the
+flows they belong to, and lets flows post again. Both kinds of host own one, the frame-mode and
+the datagram-mode host; what differs between them is how packets get in and out of the devices.
+
+After packets were received, and before any are sent, call `landed` with the queue pairs that
+were addressed and then `pump`: so memory is judged before the acknowledgement leaves.
+"""
+
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
+from typing import TypeAlias
+
+from netem.host.events import RETRANSMISSION, Chronicle
+from netem.host.requester import FlowRequester
+from netem.host.responder import RECEIVE, FlowResponder
+from netem.topology.outcome import FlowReport
+from netem.topology.plan import NodePlan, Plan, QpPlan, WorkPlan
+from transports.clock import Ns
+from transports.roce.attributes import AddressHandle, QpState
+from transports.roce.completion import WorkCompletion
+from transports.roce.device import Device
+from transports.roce.events import CommEstablished, Event, QpFatal, Retransmitted, SqDrained
+from transports.roce.qp import QueuePair
+
+QpKey: TypeAlias = tuple[str, int]  # port and QP number: each port is a device of its own
+
+FIRST_KEY_TRIED = 0xBAD0_0000  # where the search for an R_Key that nobody has begins
+
+
+class Workload:
+    """The queue pairs of one node and what they do."""
+
+    def __init__(self, plan: Plan, node: NodePlan, devices: Mapping[str, Device]) -> None:
+        """Make regions and queue pairs, in RTS, with receives posted; nothing is sent."""
+        self.chronicle = Chronicle()
+        self.requesters: dict[QpKey, FlowRequester] = {}
+        self.responders: dict[QpKey, FlowResponder] = {}
+        self._devices = devices
+        self._qps: dict[QpKey, QueuePair] = {}
+        self._released: set[int] = set()
+        self._ready: dict[QpKey, FlowRequester] = {}  # may have something to post
+        peers = _ends(plan)
+        keys = {node.name: _keys(node) for node in plan.nodes}
+        for qp_plan in node.qps:
+            peer_node, peer = peers[qp_plan.flow, _OTHER[qp_plan.role]]
+            self._make_flow(qp_plan, peer, _unused(keys[peer_node]))
+
+    def _make_flow(self, plan: QpPlan, peer: QpPlan, wrong_key: int) -> None:
+        device = self._devices[plan.port]
+        memory = plan.region
+        region = device.register(
+            device.alloc_pd(),
+            memory.addr,
+            memory.size,
+            memory.access,
+            l_key=memory.l_key,
+            r_key=memory.r_key,
+        )
+        key = plan.port, plan.qp_num
+        qp = self._qps[key] = _connected(device, region.pd, plan)
+        if plan.role == "requester":
+            self.requesters[key] = FlowRequester(
+                plan, peer, qp, region, self.chronicle, wrong_key=wrong_key
+            )
+        else:
+            responder = FlowResponder(plan, peer, qp, region, self.chronicle, device=device)
+            self.responders[key] = responder
+            responder.start(0)
+
+    # -- the application's side ------------------------------------------------------------
+
+    def start(self) -> None:
+        """Let work begin that waits for nothing, or only for its time."""
+        self._ready = dict(self.requesters)
+
+    def release(self, item: int) -> None:
+        """Take note that `item` of the workload list is complete, on every flow it has."""
+        self._released.add(item)
+        self._ready = dict(self.requesters)
+
+    def post(self, flow: str, work: WorkPlan, now: Ns) -> bool:
+        """Add work to a flow; False if this node has no end of it.
+
+        Both ends must be told: the responder checks what lands. Raises LayoutError for what
+        the flow's memory cannot hold.
+        """
+        found = False
+        for responder in self.responders.values():
+            if responder.plan.flow == flow:
+                responder.add(work, now)
+                found = True
+        for key, requester in self.requesters.items():
+            if requester.plan.flow == flow:
+                requester.add(work)
+                self._ready[key] = requester
+                found = True
+        return found
+
+    @property
+    def is_done(self) -> bool:
+        """Say whether every message that this node was to request has completed."""
+        return all(requester.is_done for requester in self.requesters.values())
+
+    # -- the machine's side ----------------------------------------------------------------
+
+    @property
+    def deadline(self) -> Ns | None:
+        """When planned work wants to begin, or None."""
+        waiting = [r.deadline for r in self.requesters.values() if r.deadline is not None]
+        return min(waiting, default=None)
+
+    def expire(self, now: Ns) -> None:
+        """Let work begin whose time has come."""
+        for key, requester in self.requesters.items():
+            if requester.deadline is not None and requester.deadline <= now:
+                self._ready[key] = requester
+
+    def landed(self, port: str, qp_nums: Iterable[int], now: Ns) -> None:
+        """Judge what packets for these queue pairs have left in memory."""
+        for qp_num in qp_nums:
+            if (responder := self.responders.get((port, qp_num))) is not None:
+                responder.landed(now)
+
+    def landed_anywhere(self, now: Ns) -> None:
+        """Judge what packets have left in memory, for all queue pairs."""
+        for responder in self.responders.values():
+            responder.landed(now)
+
+    def pump(self, now: Ns) -> None:
+        """Take what the devices have to say, and post what may now be posted."""
+        for port, device in self._devices.items():
+            for event in device.events():
+                self._take(port, event, now)
+        while self._ready:
+            ready, self._ready = self._ready, {}
+            for requester in ready.values():
+                requester.post(now, self._released)
+
+    def _take(self, port: str, event: Event, now: Ns) -> None:
+        match event:
+            case WorkCompletion(wr_id=wr_id, qp_num=qp_num) if wr_id & RECEIVE:
+                self.responders[port, qp_num].complete(event, now)
+            case WorkCompletion(qp_num=qp_num):
+                requester = self.requesters[port, qp_num]
+                requester.complete(event, now)
+                self._ready[port, qp_num] = requester
+            case Retransmitted(qp_num, psn, why):
+                self.chronicle.add(now, RETRANSMISSION, qp=qp_num, psn=psn, why=why)
+            case QpFatal(qp_num, reason):
+                self.chronicle.add(now, "qp_fatal", qp=qp_num, why=reason)
+            case CommEstablished(qp_num):
+                self.chronicle.add(now, "comm_established", qp=qp_num)
+            case SqDrained(qp_num):
+                self.chronicle.add(now, "sq_drained", qp=qp_num)
+
+    def reports(self, now: Ns) -> list[FlowReport]:
+        """Return one report per end of a flow, with the queue pair's counters."""
+        found = []
+        for responder in self.responders.values():
+            responder.landed(now)
+            responder.check_again(now)
+        ends: list[FlowRequester | FlowResponder] = [*self.requesters.values()]
+        ends += self.responders.values()
+        for end in ends:
+            stats = self._qps[end.plan.port, end.plan.qp_num].stats
+            end.report.packets = stats.packets
+            end.report.retransmissions = stats.retransmissions
+            end.report.timeouts = stats.timeouts
+            end.report.naks = stats.naks
+            end.report.rnr_naks = stats.rnr_naks
+            end.report.duplicates = stats.duplicates
+            found.append(end.report)
+        return found
+
+
+_OTHER = {"requester": "responder", "responder": "requester"}
+
+
+def _ends(plan: Plan) -> dict[tuple[str, str], tuple[str, QpPlan]]:
+    """Return node and queue pair of each end, by flow and role."""
+    return {(qp.flow, qp.role): (node.name, qp) for node in plan.nodes for qp in node.qps}
+
+
+def _keys(node: NodePlan) -> set[int]:
+    """Return the indices of all keys that `node` has; a key's low byte varies."""
+    return {key >> 8 for qp in node.qps for key in (qp.region.l_key, qp.region.r_key)}
+
+
+def _unused(keys: set[int]) -> int:
+    """Return an R_Key that no region of a node has."""
+    index = FIRST_KEY_TRIED >> 8
+    while index in keys:
+        index += 1
+    return index << 8
+
+
+def _connected(device: Device, pd: int, plan: QpPlan) -> QueuePair:
+    """Return a new queue pair, connected as the plan says and ready to send."""
+    qp = device.create_qp(pd, qp_num=plan.qp_num, window=plan.window, credits=plan.credits)
+    qp.modify(QpState.INIT, 0, pkey_index=0, port_num=1, qp_access_flags=plan.qp_access)
+    handle = AddressHandle(
+        ip_address(plan.local_ip).packed,
+        ip_address(plan.remote_ip).packed,
+        traffic_class=plan.traffic_class,
+        udp_source_port=plan.udp_source_port,
+    )
+    qp.modify(
+        QpState.RTR,
+        0,
+        ah=handle,
+        path_mtu=plan.path_mtu,
+        dest_qp_num=plan.dest_qp_num,
+        rq_psn=plan.rq_psn,
+        max_dest_rd_atomic=plan.max_dest_rd_atomic,
+        min_rnr_timer=plan.min_rnr_timer,
+    )
+    qp.modify(
+        QpState.RTS,
+        0,
+        sq_psn=plan.sq_psn,
+        timeout=plan.timeout,
+        retry_cnt=plan.retry_cnt,
+        rnr_retry=plan.rnr_retry,
+        max_rd_atomic=plan.max_rd_atomic,
+    )
+    return qp
