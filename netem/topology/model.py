@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from netem.impair.model import Distribution, FourState, GilbertElliott, Loss, RandomLoss
 from netem.topology import units
 from netem.topology.errors import shown
+from netem.topology.expectations import BOUNDS, METRICS, STATEMENTS
 from netem.topology.plan import Mode, Op, Stack
 from netem.topology.reading import (
     BAD,
@@ -386,31 +387,6 @@ class FaultKind:
             )
             return BAD
         return Keys(FaultSpec).read(tree, path, problems)
-
-
-# What may be expected: name to what it means. The list is closed; so is METRICS.
-STATEMENTS = {
-    "all_complete": "every message of every flow has completed, with the status asked for",
-    "statuses": "the first message of each flow ends with its expect_status",
-    "no_corruption": "what lies in memory at the end is what was sent",
-    "no_retransmissions": "no packet was sent twice by a requester or responder",
-}
-# Metrics, over all flows; those in bit/s and ns take quantities, the rest whole numbers.
-METRICS = {
-    "completed": "messages that completed with SUCCESS",
-    "packets": "packets sent by both ends, retransmissions included",
-    "retransmissions": "packets sent again",
-    "timeouts": "local ACK timeouts",
-    "naks": "sequence NAKs that requesters received",
-    "rnr_naks": "RNR NAKs that requesters received",
-    "corrupt_messages": "messages whose payload was not what had been sent",
-    "lost": "frames that links lost, faults not counted",
-    "goodput": "payload of completed messages by the time from the first post to the last end",
-    "duration": "from the first post to the last completion of all flows",
-}
-BOUNDS: dict[str, Literal["==", "<", "<=", ">", ">="]] = {
-    "equals": "==", "above": ">", "below": "<", "at_least": ">=", "at_most": "<=",
-}  # fmt: skip
 
 
 class Bound(Spec, frozen=True, kw_only=True):

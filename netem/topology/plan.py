@@ -174,7 +174,7 @@ class ChangePlan(Frozen, frozen=True):
 
 
 class Expectation(Frozen, frozen=True):
-    """One thing that must hold at the end. `name` is from a closed list (planner docs)."""
+    """One thing that must hold at the end; names: netem.topology.expectations."""
 
     name: str
     op: Literal["==", "!=", "<", "<=", ">", ">="] | None = None
