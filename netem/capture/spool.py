@@ -18,7 +18,9 @@ back to whole records, says so in the end record, and from then on only counts.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
+from io import BytesIO
 from pathlib import Path
 from struct import Struct
 from types import TracebackType
@@ -40,6 +42,7 @@ KILLED = 0x0001
 # that never flushes is held to this much memory.
 BATCH_BYTES = 1 << 20
 HEADER_LIMIT = 1 << 24  # 65,534 ports with long names: what is larger is not a header
+COMMENT_LIMIT = 0xFF00  # a pcapng option holds 65,535 bytes; later hops add a few words
 NO_LIMIT = 1 << 62
 
 
@@ -53,6 +56,9 @@ class SpoolPort(msgspec.Struct, frozen=True):
     name: str  # "h0:p0"
     peer: str  # "h1:p0"
     link: str  # "h0:p0--h1:p0"
+    forwards: bool = (
+        False  # its node passes frames on, so one that leaves here may have come in
+    )
 
 
 class SpoolHeader(msgspec.Struct, frozen=True):
@@ -66,9 +72,8 @@ class SpoolHeader(msgspec.Struct, frozen=True):
 class SpoolEnd(msgspec.Struct, frozen=True):
     """The last record: what the writer knows to be missing."""
 
-    lost: int = 0  # frames that were to be recorded and are not in the file
-    why: str = ""  # empty where nothing is lost
-    drops: dict[str, int] = {}  # frames that the kernel did not hand to us, by port
+    missing: dict[str, int] = {}  # frames that should be in the file and are not, by port
+    why: str = ""  # why the writer gave up; empty where it did not
 
 
 class SpoolRecord(NamedTuple):
@@ -94,9 +99,10 @@ class Spool:
             raise ValueError(f"a spool holds {END_PORT - 1} ports at most")
         self.path = path
         self.frames = 0
-        self.lost = 0
+        self.missing: Counter[str] = Counter()
         self.why_incomplete = ""
-        self._index = {port.name: index for index, port in enumerate(header.ports)}
+        self._names = [port.name for port in header.ports]
+        self._index = {name: index for index, name in enumerate(self._names)}
         self._max = max_bytes
         self._batch = bytearray()
         self._batch_frames = 0  # in _batch: what a failed write loses
@@ -133,12 +139,14 @@ class Spool:
 
         `original` is given where `frame` is less than what was on the wire.
         """
-        text = comment.encode()[:0xFFFF] if comment else b""
+        text = comment.encode()[:COMMENT_LIMIT] if comment else b""
         size = len(frame)
         batch = self._batch
-        if len(batch) + size + len(text) > self._room and not self._make_room(size + len(text)):
-            return
-        batch = self._batch
+        if len(batch) + size + len(text) > self._room:
+            if not self._make_room(size + len(text)):
+                self.missing[self._names[port]] += 1
+                return
+            batch = self._batch
         batch += RECORD.pack(MARK, port, killed, len(text), size, original or size, at)
         batch += frame
         if text:
@@ -151,20 +159,23 @@ class Spool:
             if self._write(self._batch):
                 self.frames += self._batch_frames
             else:
-                self.lost += self._batch_frames
+                for record in read_records(BytesIO(self._batch), len(self._names)):
+                    self.missing[self._names[record.port]] += 1
             self._batch_frames = 0
             self._batch = bytearray()
 
     def close(self, drops: Mapping[str, int] | None = None) -> None:
-        """Flush, write the end and close; harmless when called twice."""
+        """Flush, write the end and close; harmless when called twice.
+
+        `drops` are frames that the kernel lost before we saw them, by port.
+        """
         if self._fd < 0:
             return
         self.flush()
+        self.missing.update(drops or {})
         if self._written:  # else the disk was full before the header
             # An end that finds no room is left out, which says "incomplete" as well.
-            end = msgspec.json.encode(
-                SpoolEnd(self.lost, self.why_incomplete, dict(drops or {}))
-            )
+            end = msgspec.json.encode(SpoolEnd(dict(+self.missing), self.why_incomplete))
             self._write(RECORD.pack(MARK, END_PORT, 0, 0, len(end), len(end), 0) + end)
         os.close(self._fd)
         self._fd = -1
@@ -181,13 +192,12 @@ class Spool:
         self.close()
 
     def _make_room(self, size: int) -> bool:
-        """Find room for a record of `size` body bytes; count it as lost where there is none."""
+        """Find room for a record of `size` body bytes, by a flush or not at all."""
         if not self.why_incomplete:
             self.flush()
         if not self.why_incomplete and self._written + RECORD.size + size > self._max:
             self._give_up(f"the limit of {self._max} bytes is reached")
-        if self.why_incomplete or self._fd < 0:
-            self.lost += 1
+        if self.why_incomplete:
             return False
         self._room = max(size, self._room)  # what is larger than a whole batch goes alone
         return True
@@ -228,18 +238,32 @@ class SpoolReader:
         self.end = None
         with self.path.open("rb") as file:
             file.seek(self._start)
-            read, unpack, ports = file.read, RECORD.unpack, len(self.header.ports)
-            while len(head := read(RECORD.size)) == RECORD.size:
-                mark, port, flags, text_size, size, original, at = unpack(head)
-                body = read(size + text_size)
-                if mark != MARK or len(body) < size + text_size:
-                    return
-                if port >= ports:
-                    self.end = _decode_end(body) if port == END_PORT else None
-                    return
-                comment = body[size:].decode(errors="replace") if text_size else ""
-                frame = body[:size] if text_size else body
-                yield SpoolRecord(at, port, bool(flags & KILLED), original, comment, frame)
+            self.end = yield from read_records(file, len(self.header.ports))
+
+
+def read_records(file: BinaryIO, ports: int) -> Generator[SpoolRecord, None, SpoolEnd | None]:
+    """Yield the records from where `file` stands; return the end record, if there is one."""
+    read, unpack = file.read, RECORD.unpack
+    while len(head := read(RECORD.size)) == RECORD.size:
+        mark, port, flags, text_size, size, original, at = unpack(head)
+        if mark != MARK:
+            return None
+        body = read(size + text_size)
+        if len(body) < size + text_size:
+            return None
+        if port >= ports:
+            return _decode_end(body) if port == END_PORT else None
+        comment = body[size:].decode(errors="replace") if text_size else ""
+        frame = body[:size] if text_size else body
+        yield SpoolRecord(at, port, bool(flags & KILLED), original, comment, frame)
+    return None
+
+
+def pack_record(record: SpoolRecord) -> bytes:
+    """Return the bytes of one record, for a file without a header."""
+    at, port, killed, original, comment, frame = record
+    text = comment.encode()
+    return RECORD.pack(MARK, port, killed, len(text), len(frame), original, at) + frame + text
 
 
 def _read_header(preamble: bytes, file: BinaryIO, path: Path) -> tuple[SpoolHeader, int]:

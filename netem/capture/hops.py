@@ -1,0 +1,153 @@
+"""Which records are the same packet on its way over several links.
+
+Every hop records the frame that it sends. Here the records of one packet get one number, by the
+bytes that no hop changes: a bridge changes nothing, a router the Ethernet header, TTL or Hop
+Limit, the traffic class and the IPv4 header checksum.
+
+Equal bytes are told apart by order. A frame that goes to a node that forwards *arrives* there;
+the next record of equal bytes that leaves the same node by another port is the oldest arrival
+that has not left by that port yet. So a retransmission, which repeats its bytes, is a packet
+of its own; a frame flooded by a bridge is one packet on several links. What leaves a forwarding
+node and never came in, or was changed inside, has no number: it would be a guess.
+
+What happened to a packet's bytes on the way (`corrupted`, `trimmed`) is remembered with the
+arrival, so that later hops can say where it happened.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from netem.capture.spool import SpoolPort
+
+CHANGES_BYTES = ("corrupted", "trimmed")
+# Ours: an arrival is forgotten after this many others. That is some 25 MB of memory, and far
+# more frames than are inside the forwarding nodes of a lab at any time.
+REMEMBERED = 1 << 16
+
+_TAG = b"\x81\x00"
+_IPV4 = b"\x08\x00"
+_IPV6 = b"\x86\xdd"
+
+
+class Arrival:
+    """A frame that reached a forwarding node."""
+
+    __slots__ = ("packet", "ports", "remarks")
+
+    def __init__(self, packet: int | None, remarks: tuple[str, ...], came_by: str) -> None:
+        self.packet = packet
+        self.remarks = remarks  # "corrupted at h0:p0"
+        self.ports: tuple[str, ...] = (
+            came_by,
+        )  # by which it came, and by which it has left: both are done
+
+
+class _Place(NamedTuple):
+    """What matters about a port."""
+
+    port: str
+    node: str
+    forwards: bool
+    peer: str
+    peer_node: str  # where its frames arrive, empty if nothing there forwards them
+
+
+class Hops:
+    """Numbers packets; feed it all records of all ports, in order of time."""
+
+    def __init__(self, ports: Sequence[SpoolPort]) -> None:
+        forwarding = {_node(port.name) for port in ports if port.forwards}
+        self._places = [
+            _Place(
+                port.name,
+                _node(port.name),
+                port.forwards,
+                port.peer,
+                _node(port.peer) if _node(port.peer) in forwarding else "",
+            )
+            for port in ports
+        ]
+        self._crosses_one_link = not forwarding
+        self._next = 0
+        self._arrivals: dict[tuple[str, int], list[Arrival]] = {}  # oldest first
+        self._order: deque[tuple[str, int]] = deque()  # one entry per arrival, oldest first
+
+    def place(
+        self, port: int, frame: bytes, comment: str, killed: bool
+    ) -> tuple[int | None, str]:
+        """Return the packet's number, None where nobody knows, and the comment to write."""
+        if self._crosses_one_link:
+            return self._number(), comment
+        name, node, forwards, peer, peer_node = self._places[port]
+        key = invariant(frame)
+        remarks: tuple[str, ...] = ()
+        packet = None
+        if not forwards:
+            packet = self._number()
+        elif (arrival := self._find(node, key, name)) is not None:
+            packet, remarks = arrival.packet, arrival.remarks
+            arrival.ports += (name,)
+        if peer_node and not killed:
+            happened = tuple(f"{word} at {name}" for word in changes(comment))
+            self._arrive(peer_node, key, Arrival(packet, remarks + happened, peer))
+        return packet, "; ".join((comment, *remarks) if comment else remarks)
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next
+
+    def _find(self, node: str, key: int, port: str) -> Arrival | None:
+        for arrival in self._arrivals.get((node, key), ()):
+            if port not in arrival.ports:
+                return arrival
+        return None
+
+    def _arrive(self, node: str, key: int, arrival: Arrival) -> None:
+        self._arrivals.setdefault((node, key), []).append(arrival)
+        self._order.append((node, key))
+        if len(self._order) > REMEMBERED:
+            oldest = self._order.popleft()
+            waiting = self._arrivals[oldest]
+            waiting.pop(0)
+            if not waiting:
+                del self._arrivals[oldest]
+
+
+def changes(comment: str) -> Iterable[str]:
+    """Return which words of a comment say that the frame's bytes are not those that came in."""
+    return [
+        word
+        for phrase in (comment.split("; ") if comment else ())
+        for word in CHANGES_BYTES
+        if phrase.startswith(word) and not phrase.startswith(f"{word} at ")
+    ]
+
+
+def invariant(frame: bytes) -> int:
+    """Return a number for the bytes of a frame that no hop changes; equal bytes, equal number.
+
+    Only its equality within this process means anything.
+    """
+    start = 12
+    if frame[start : start + 2] == _TAG:  # an access port takes the tag off
+        start += 4
+    ethertype = frame[start : start + 2]
+    ip = start + 2
+    if ethertype == _IPV4 and len(frame) >= ip + 20:
+        head = bytearray(frame[start : ip + 20])
+        head[3] = head[10] = head[12] = head[13] = 0  # DSCP and ECN, TTL, header checksum
+        end = ip + int.from_bytes(frame[ip + 2 : ip + 4], "big")  # what follows is padding
+        return hash((bytes(head), frame[ip + 20 : end]))
+    if ethertype == _IPV6 and len(frame) >= ip + 40:
+        head = bytearray(frame[start : ip + 40])
+        head[2] &= 0xF0  # the traffic class lies across two bytes
+        head[3] &= 0x0F
+        head[9] = 0  # hop limit
+        end = ip + 40 + int.from_bytes(frame[ip + 4 : ip + 6], "big")
+        return hash((bytes(head), frame[ip + 40 : end]))
+    return hash(frame)
+
+
+def _node(port: str) -> str:
+    return port.partition(":")[0]

@@ -1,0 +1,211 @@
+"""From the spools of a run folder to its lab.pcapng, ordered by time, in bounded memory.
+
+The file has one interface per sending port, in the natural order of their names, so that a
+simulation gives the same bytes on any host; nothing about the host is in it. Records of equal
+time stay in the order of their spools' names, and within a spool as they were written.
+
+The new file takes its name only when it is whole, and only then the spools go. Whatever ends a
+merge, it can be begun again.
+"""
+
+import heapq
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from operator import itemgetter
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+from netem.capture.blocks import packet_block
+from netem.capture.hops import Hops
+from netem.capture.order import OutOfOrderError, sorted_runs, windowed
+from netem.capture.runfolder import CAPTURE, RunFolder, RunFolderError
+from netem.capture.spool import SpoolError, SpoolPort, SpoolReader, SpoolRecord
+from netem.topology.outcome import CaptureReport
+from transports.clock import Ns
+from wire.codec import DecodeError
+from wire.pcapng import (
+    EnhancedPacket,
+    InterfaceStatistics,
+    interface_block,
+    interface_statistics,
+    read_blocks,
+    section_header,
+)
+
+# Ours: memory for putting records in order, shared by the spools. A record is some 300 bytes
+# with its overhead, a turn of a driver or of the sniffer a few hundred records.
+WINDOW = 32 << 20
+LEAST_WINDOW = 256 << 10
+RUN = 16 << 20
+
+Timed: TypeAlias = tuple[Ns, int, SpoolRecord]  # Unix time, interface number, record
+
+
+def merge_folder(path: Path, *, running: bool = False) -> CaptureReport:
+    """Make lab.pcapng of the spools in the run folder `path`, and remove them.
+
+    With `running` the lab goes on: the spools stay, and having no end is no fault of theirs.
+    A folder that was merged before is left as it is. Where the file cannot be written, the
+    report says so and the spools stay. Raise RunFolderError for a folder that is none.
+    """
+    folder = RunFolder(path)
+    spools = folder.spools()
+    if not spools:
+        return _merged_before(folder)
+    readers, remarks = [], []
+    for spool in spools:
+        try:
+            readers.append(SpoolReader(spool))
+        except SpoolError as error:
+            remarks.append(str(error))
+    part = folder.capture.with_suffix(".part")
+    try:
+        report = merge(readers, part, remarks=remarks, running=running)
+        part.replace(folder.capture)
+    except OSError as error:
+        why = f"{CAPTURE} cannot be written: {error.strerror or error}"
+        return CaptureReport(complete=False, remark=f"{why}; the spools are kept")
+    finally:
+        part.unlink(missing_ok=True)
+    report.file = CAPTURE
+    if not running:
+        for reader in readers:
+            reader.path.unlink(missing_ok=True)
+    return report
+
+
+def merge(
+    readers: Sequence[SpoolReader],
+    out: Path,
+    *,
+    remarks: Sequence[str] = (),
+    running: bool = False,
+    window: int = WINDOW,
+    run_size: int = RUN,
+) -> CaptureReport:
+    """Write the frames of all `readers` to `out`; say what is in it and what is missing."""
+    readers = sorted(readers, key=lambda reader: natural(reader.header.node))
+    window = max(window // max(len(readers), 1), LEAST_WINDOW)
+    disordered: set[Path] = set()
+    while True:  # once more for each spool that turns out to need sorting
+        with out.open("wb", buffering=1 << 20) as file, ExitStack() as files:
+            try:
+                streams = [
+                    sorted_runs(reader, run_size, out.parent, files)
+                    if reader.path in disordered
+                    else windowed(reader, window)
+                    for reader in readers
+                ]
+                frames = _write(file, readers, streams)
+            except OutOfOrderError as error:
+                disordered.add(error.path)
+                continue
+        break
+    missing = _missing(readers)
+    told = [*remarks, *_remarks(readers, missing, running=running)]
+    complete = not told
+    if not frames:
+        told.append("no packets captured")
+    return CaptureReport(
+        frames=frames, drops=sum(missing.values()), complete=complete, remark="; ".join(told)
+    )
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts h2 before h10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in _PARTS.findall(name)]
+
+
+_PARTS = re.compile(r"[0-9]+|[^0-9]+")
+
+
+def _write(
+    file: BinaryIO, readers: Sequence[SpoolReader], streams: Sequence[Iterator[SpoolRecord]]
+) -> int:
+    """Write a whole pcapng file; return how many frames are in it."""
+    found = {port.name: port for reader in readers for port in reader.header.ports}
+    ports = [found[name] for name in sorted(found, key=natural)]
+    numbers = {port.name: number for number, port in enumerate(ports)}
+    file.write(section_header())
+    file.writelines(interface_block(port.name, describe(port)) for port in ports)
+    timed = [
+        _timed(reader, stream, [numbers[port.name] for port in reader.header.ports])
+        for reader, stream in zip(readers, streams, strict=True)
+    ]
+    place, write = Hops(ports).place, file.write
+    frames = [0] * len(ports)
+    now = max((reader.header.epoch for reader in readers), default=0)
+    for now, number, record in heapq.merge(*timed, key=itemgetter(0)):
+        frames[number] += 1
+        packet, comment = place(number, record.frame, record.comment, record.killed)
+        write(
+            packet_block(
+                number, now, record.frame, record.original, comment=comment, packet=packet
+            )
+        )
+    missing = _missing(readers)
+    for number, port in enumerate(ports):
+        dropped = missing[port.name]
+        received = frames[number] + dropped
+        write(interface_statistics(number, now, received=received, dropped=dropped))
+    return sum(frames)
+
+
+def describe(port: SpoolPort) -> str:
+    """Return the if_description: which link, and which way the frames go."""
+    return f"link {port.link}, frames from {port.name} to {port.peer}"
+
+
+def _timed(
+    reader: SpoolReader, records: Iterator[SpoolRecord], numbers: Sequence[int]
+) -> Iterator[Timed]:
+    epoch = reader.header.epoch
+    for record in records:
+        yield max(epoch + record.at, 0), numbers[record.port], record
+
+
+def _missing(readers: Sequence[SpoolReader]) -> Counter[str]:
+    missing: Counter[str] = Counter()
+    for reader in readers:
+        if reader.end is not None:
+            missing.update(reader.end.missing)
+    return missing
+
+
+def _remarks(
+    readers: Sequence[SpoolReader], missing: Counter[str], *, running: bool
+) -> Iterator[str]:
+    """Yield what is to be said about a capture that is not complete."""
+    unclosed = [reader.header.node for reader in readers if reader.end is None]
+    if unclosed and not running:
+        yield f"ended without closing the spool, last frames may be missing: {_few(unclosed)}"
+    for reader in readers:
+        if reader.end is not None and reader.end.why:
+            yield f"{reader.header.node} stopped recording: {reader.end.why}"
+    if missing:
+        ports = [f"{count} at {port}" for port, count in sorted(missing.items())]
+        yield f"frames not captured: {_few(ports)}"
+
+
+def _few(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _merged_before(folder: RunFolder) -> CaptureReport:
+    """Report on a folder without spools: what its capture holds, if it has one."""
+    frames = drops = 0
+    try:
+        with folder.capture.open("rb") as file:
+            for block in read_blocks(file):
+                frames += isinstance(block, EnhancedPacket)
+                drops += block.dropped or 0 if isinstance(block, InterfaceStatistics) else 0
+    except OSError:
+        if not folder.nodes.is_dir():
+            raise RunFolderError(f"{folder.path} is not a run folder") from None
+        return CaptureReport(complete=False, remark="no spools and no capture")
+    except DecodeError as error:
+        return CaptureReport(CAPTURE, frames, drops, complete=False, remark=str(error))
+    return CaptureReport(CAPTURE, frames, drops, complete=not drops, remark="merged before")

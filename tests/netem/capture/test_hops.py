@@ -1,0 +1,169 @@
+"""One packet, one number, wherever it is seen; a guess is worse than none."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netem.capture.hops import REMEMBERED, Hops, changes, invariant
+from netem.capture.spool import SpoolPort
+
+# h0 --- b0 --- h1, and a second host h2 on the bridge.
+PORTS = [
+    SpoolPort("h0:p0", "b0:e0", "h0--b0"),
+    SpoolPort("h1:p0", "b0:e1", "h1--b0"),
+    SpoolPort("h2:p0", "b0:e2", "h2--b0"),
+    SpoolPort("b0:e0", "h0:p0", "h0--b0", forwards=True),
+    SpoolPort("b0:e1", "h1:p0", "h1--b0", forwards=True),
+    SpoolPort("b0:e2", "h2:p0", "h2--b0", forwards=True),
+]
+H0, H1, H2, E0, E1, E2 = range(6)
+MACS = bytes(12)
+FRAME = MACS + bytes.fromhex("88b5") + b"payload"
+
+
+def numbers(*records):
+    hops = Hops(PORTS)
+    return [hops.place(port, frame, "", killed=False)[0] for port, frame in records]
+
+
+def test_a_packet_has_one_number_on_both_its_links():
+    assert numbers((H0, FRAME), (E1, FRAME), (H1, FRAME + b"2"), (E0, FRAME + b"2")) == [
+        1, 1, 2, 2,
+    ]  # fmt: skip
+
+
+def test_a_flooded_frame_is_one_packet_on_several_links():
+    assert numbers((H0, FRAME), (E1, FRAME), (E2, FRAME)) == [1, 1, 1]
+
+
+def test_equal_frames_are_told_apart_by_their_order():
+    """A retransmission repeats its bytes and is a packet of its own."""
+    assert numbers((H0, FRAME), (H0, FRAME), (E1, FRAME), (E1, FRAME)) == [1, 2, 1, 2]
+
+
+def test_a_frame_never_leaves_by_the_port_it_came_by():
+    assert numbers((H0, FRAME), (E0, FRAME)) == [1, None]
+
+
+def test_what_a_forwarding_node_says_on_its_own_has_no_number():
+    assert numbers((E1, FRAME)) == [None]
+
+
+def test_a_killed_frame_does_not_arrive():
+    hops = Hops(PORTS)
+    assert hops.place(H0, FRAME, "dropped: loss", killed=True) == (1, "dropped: loss")
+    assert hops.place(H0, FRAME, "retransmission: timeout", killed=False)[0] == 2
+    assert hops.place(E1, FRAME, "", killed=False) == (2, "")
+
+
+def test_a_copy_made_by_a_forwarding_node_is_no_packet_that_came_in():
+    assert numbers((H0, FRAME), (E1, FRAME), (E1, FRAME)) == [1, 1, None]
+
+
+@pytest.mark.parametrize("word", ["corrupted", "trimmed"])
+def test_later_hops_say_where_the_bytes_were_changed(word):
+    hops = Hops(PORTS)
+    comment = f"{word}: 1 bit"
+    assert hops.place(H0, FRAME, comment, killed=False) == (1, comment)
+    assert hops.place(E1, FRAME, "", killed=False) == (1, f"{word} at h0:p0")
+    assert hops.place(E2, FRAME, "delayed 3us", killed=False) == (
+        1,
+        f"delayed 3us; {word} at h0:p0",
+    )
+
+
+def test_two_forwarding_nodes_hand_the_remark_on():
+    ports = [
+        SpoolPort("h0:p0", "s0:e0", "l0"),
+        SpoolPort("s0:e1", "s1:e0", "l1", forwards=True),
+        SpoolPort("s1:e1", "h1:p0", "l2", forwards=True),
+    ]
+    hops = Hops(ports)
+    hops.place(0, FRAME, "corrupted: bit 7 of byte 60", killed=False)
+    assert hops.place(1, FRAME, "", killed=False) == (1, "corrupted at h0:p0")
+    assert hops.place(2, FRAME, "", killed=False) == (1, "corrupted at h0:p0")
+
+
+def test_a_frame_changed_inside_a_forwarding_node_has_no_number_but_a_story():
+    ports = [
+        SpoolPort("h0:p0", "s0:e0", "l0"),
+        SpoolPort("s0:e1", "s1:e0", "l1", forwards=True),
+        SpoolPort("s1:e1", "h1:p0", "l2", forwards=True),
+    ]
+    hops = Hops(ports)
+    hops.place(0, FRAME, "", killed=False)
+    assert hops.place(1, FRAME[:16], "trimmed from 21 B", killed=False)[0] is None
+    assert hops.place(2, FRAME[:16], "", killed=False) == (None, "trimmed at s0:e1")
+
+
+def test_where_nothing_forwards_every_record_is_a_packet():
+    hops = Hops([SpoolPort("h0:p0", "h1:p0", "l"), SpoolPort("h1:p0", "h0:p0", "l")])
+    assert [hops.place(n % 2, FRAME, "x", killed=False) for n in range(3)] == [
+        (1, "x"),
+        (2, "x"),
+        (3, "x"),
+    ]
+
+
+@pytest.mark.slow
+def test_arrivals_that_never_leave_are_forgotten_in_the_end():
+    hops = Hops(PORTS)
+    for n in range(REMEMBERED + 10):
+        hops.place(H0, FRAME + n.to_bytes(4, "big"), "", killed=False)
+    assert hops.place(E1, FRAME + bytes(4), "", killed=False)[0] is None
+    last = FRAME + (REMEMBERED + 9).to_bytes(4, "big")
+    assert hops.place(E1, last, "", killed=False)[0] == REMEMBERED + 10
+
+
+IPV4 = bytearray.fromhex("0800 4500 0022 1234 4000 4011 0000 c6120001 c6120002") + bytes(14)
+IPV6 = bytearray.fromhex("86dd 60012345 000a 11 40") + bytes(32) + b"0123456789"
+
+
+@pytest.mark.parametrize("header", [IPV4, IPV6], ids=["ipv4", "ipv6"])
+@given(st.data())
+def test_a_bridge_or_router_changes_only_what_does_not_count(header, data):
+    before = MACS + bytes(header)
+    after = bytearray(before)
+    after[0:12] = data.draw(st.binary(min_size=12, max_size=12))
+    ttl, tos, checksum = (22, (15,), (24, 25)) if header is IPV4 else (21, (), ())
+    after[ttl] = data.draw(st.integers(0, 255))
+    for offset in (*tos, *checksum):
+        after[offset] = data.draw(st.integers(0, 255))
+    if header is IPV6:
+        traffic_class = data.draw(st.integers(0, 255))
+        after[14] = 0x60 | traffic_class >> 4
+        after[15] = (traffic_class & 0xF) << 4 | after[15] & 0xF
+    assert invariant(bytes(after)) == invariant(before)
+    assert invariant(bytes(after) + b"padding") == invariant(before)
+    tagged = bytes(after[:12]) + b"\x81\x00\x00\x64" + bytes(after[12:])
+    assert invariant(tagged) == invariant(before)
+
+
+@pytest.mark.parametrize("header", [IPV4, IPV6], ids=["ipv4", "ipv6"])
+def test_any_other_byte_makes_another_packet(header):
+    before = bytearray(MACS + header)
+    mutable = {15, 22, 24, 25} if header is IPV4 else {21}
+    for offset in set(range(12, len(before))) - mutable:
+        after = before.copy()
+        after[offset] ^= 0x80 if offset == 14 else 0x01  # IPv6: the version, the flow label
+        assert invariant(bytes(after)) != invariant(bytes(before)), offset
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_frame(frame):
+    assert isinstance(invariant(frame), int)
+
+
+@pytest.mark.parametrize(
+    ("comment", "words"),
+    [
+        ("", []),
+        ("delayed 3us", []),
+        ("corrupted: bit 3 of byte 60", ["corrupted"]),
+        ("retransmission: NAK; corrupted: bit 3", ["corrupted"]),
+        ("corrupted at h0:p0", []),
+        ("trimmed from 1082 B; corrupted: x", ["trimmed", "corrupted"]),
+    ],
+)
+def test_a_comment_tells_whether_the_bytes_changed_here(comment, words):
+    assert list(changes(comment)) == words
