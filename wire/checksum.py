@@ -15,7 +15,10 @@ def internet_checksum(buf: ReadBuffer, initial: int = 0) -> int:
     complemented, such as that of a pseudo-header. Over bytes that hold their own checksum the
     result is 0.
     """
-    total = initial + (int.from_bytes(buf, "big") << 8 * (len(buf) & 1))
+    total = int.from_bytes(buf, "big")
+    if len(buf) & 1:
+        total <<= 8
+    total += initial
     return 0xFFFF - (total % 0xFFFF or (0xFFFF if total else 0))
 
 

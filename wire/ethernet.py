@@ -22,6 +22,9 @@ class EtherType(IntEnum):
     ROCE_V1 = 0x8915
 
 
+_TPID = int(EtherType.VLAN)  # members of an IntEnum are slow to look up and to compare
+
+
 class Vlan(NamedTuple):
     """The tag control information of 802.1Q."""
 
@@ -50,7 +53,7 @@ class Ethernet(NamedTuple):
         if len(buf) - offset < ETHERNET.size:
             raise TruncatedError("Ethernet", ETHERNET.size, len(buf) - offset)
         dst, src, ethertype = ETHERNET.unpack_from(buf, offset)
-        if ethertype != EtherType.VLAN:
+        if ethertype != _TPID:
             return cls(dst, src, ethertype)
         if len(buf) - offset < ETHERNET.size + VLAN.size:
             raise TruncatedError("802.1Q", ETHERNET.size + VLAN.size, len(buf) - offset)
@@ -59,11 +62,13 @@ class Ethernet(NamedTuple):
 
     def pack_into(self, buf: WriteBuffer, offset: int = 0) -> None:
         dst, src, ethertype, vlan = self
-        check_size("dst", dst, 6)
-        check_size("src", src, 6)
-        check_uint("ethertype", ethertype, 16)
+        # One test for the common case, words only when it fails.
+        if not len(dst) == len(src) == 6 or ethertype >> 16:
+            check_size("dst", dst, 6)
+            check_size("src", src, 6)
+            check_uint("ethertype", ethertype, 16)
         if vlan is None:
-            if ethertype == EtherType.VLAN:
+            if ethertype == _TPID:
                 raise ValueError("ethertype is 0x8100, but there is no vlan")
             ETHERNET.pack_into(buf, offset, dst, src, ethertype)
             return
@@ -71,4 +76,4 @@ class Ethernet(NamedTuple):
         check_uint("pcp", vlan.pcp, 3)
         tci = vlan.pcp << 13 | vlan.dei << 12 | vlan.vid
         VLAN.pack_into(buf, offset + ETHERNET.size, tci, ethertype)
-        ETHERNET.pack_into(buf, offset, dst, src, EtherType.VLAN)
+        ETHERNET.pack_into(buf, offset, dst, src, _TPID)

@@ -69,7 +69,7 @@ class Ipv4(NamedTuple):
         there = len(buf) - offset
         if there < IPV4.size:
             raise TruncatedError("IPv4", IPV4.size, there)
-        first, tos, length, ident, flags, ttl, protocol, _, src, dst = IPV4.unpack_from(
+        first, tos, length, ident, flags, ttl, protocol, got, src, dst = IPV4.unpack_from(
             buf, offset
         )
         if first >> 4 != 4:
@@ -81,12 +81,13 @@ class Ipv4(NamedTuple):
             raise TruncatedError("IPv4", size, there)
         if length < size:
             raise FieldError("IPv4.Total Length", length, f"{size:#x} or more")
-        header = bytes(buf[offset : offset + size])
-        if internet_checksum(header):
-            _refuse(header)
+        header = buf[offset : offset + size]
+        if residue := internet_checksum(header):
+            raise ChecksumError("IPv4.Header Checksum", (got + residue) % 0xFFFF, got)
         return cls(
             src, dst, protocol, length, ttl, tos, ident,
-            bool(flags & 0x4000), bool(flags & 0x2000), flags & 0x1FFF, header[IPV4.size :],
+            flags & 0x4000 != 0, flags & 0x2000 != 0, flags & 0x1FFF,
+            b"" if size == IPV4.size else bytes(header[IPV4.size :]),
         )  # fmt: skip
 
     def pack_into(self, buf: WriteBuffer, offset: int = 0) -> None:
@@ -95,26 +96,20 @@ class Ipv4(NamedTuple):
         if (length | ident) >> 16 or (protocol | ttl | tos) >> 8 or fragment >> 13:
             for name, bits in _BITS.items():
                 check_uint(name, getattr(self, name), bits)
-        check_size("src", src, 4)
-        check_size("dst", dst, 4)
-        if len(options) % 4 or len(options) > 40:
-            raise ValueError(
-                f"options are {len(options)} bytes, legal is a multiple of 4 up to 40"
-            )
-        size = IPV4.size + len(options)
-        check_room(buf, offset, size)
+        if not len(src) == len(dst) == 4:
+            check_size("src", src, 4)
+            check_size("dst", dst, 4)
+        size = IPV4.size
+        if options:
+            size += len(options)
+            if size % 4 or size > 60:
+                raise ValueError(f"options are {len(options)} bytes, legal is 4 n up to 40")
+            check_room(buf, offset, size)
+            buf[offset + IPV4.size : offset + size] = options
+        first = 0x40 | size >> 2
         flags = dont << 14 | more << 13 | fragment
-        header = bytearray(size)
         IPV4.pack_into(
-            header, 0, 0x40 | size >> 2, tos, length, ident, flags, ttl, protocol, 0, src, dst
+            buf, offset, first, tos, length, ident, flags, ttl, protocol, 0, src, dst
         )
-        header[IPV4.size :] = options
-        CHECKSUM.pack_into(header, CHECKSUM_OFFSET, internet_checksum(header))
-        buf[offset : offset + size] = header
-
-
-def _refuse(header: bytes) -> None:
-    """Raise the ChecksumError of a header whose checksum does not match."""
-    (got,) = CHECKSUM.unpack_from(header, CHECKSUM_OFFSET)
-    bare = header[:CHECKSUM_OFFSET] + header[CHECKSUM_OFFSET + CHECKSUM.size :]
-    raise ChecksumError("IPv4.Header Checksum", internet_checksum(bare), got)
+        checksum = internet_checksum(buf[offset : offset + size])
+        CHECKSUM.pack_into(buf, offset + CHECKSUM_OFFSET, checksum)

@@ -55,7 +55,8 @@ class Ipv6(NamedTuple):
         if length >> 16 or (next_header | hop_limit | traffic_class) >> 8 or flow_label >> 20:
             for name, bits in _BITS.items():
                 check_uint(name, getattr(self, name), bits)
-        check_size("src", src, 16)
-        check_size("dst", dst, 16)
+        if not len(src) == len(dst) == 16:
+            check_size("src", src, 16)
+            check_size("dst", dst, 16)
         word = 6 << 28 | traffic_class << 20 | flow_label
         IPV6.pack_into(buf, offset, word, length, next_header, hop_limit, src, dst)

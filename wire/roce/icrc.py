@@ -50,12 +50,15 @@ def icrc(ip: ReadBuffer) -> int:
         raise TruncatedError("RoCE v2 headers", _V4_SIZE, len(view))
     version = view[0] >> 4
     if version == 4:
-        return _crc(view, _V4_SIZE, _V4_MASK)
-    if version != 6:
+        size, mask = _V4_SIZE, _V4_MASK
+    elif version == 6:
+        size, mask = _V6_SIZE, _V6_MASK
+        if len(view) < size:
+            raise TruncatedError("RoCE v2 headers", size, len(view))
+    else:
         raise FieldError("IP.Version", version, "0x4, 0x6")
-    if len(view) < _V6_SIZE:
-        raise TruncatedError("RoCE v2 headers", _V6_SIZE, len(view))
-    return _crc(view, _V6_SIZE, _V6_MASK)
+    head = int.from_bytes(view[:size], "big") | mask
+    return crc32(view[size:], crc32(head.to_bytes(size, "big"), LRH_CRC))
 
 
 def icrc_v1(grh: ReadBuffer) -> int:
@@ -63,9 +66,5 @@ def icrc_v1(grh: ReadBuffer) -> int:
     view = memoryview(grh)
     if len(view) < _V1_SIZE:
         raise TruncatedError("RoCE v1 headers", _V1_SIZE, len(view))
-    return _crc(view, _V1_SIZE, _V1_MASK)
-
-
-def _crc(packet: memoryview, size: int, mask: int) -> int:
-    head = int.from_bytes(packet[:size], "big") | mask
-    return crc32(packet[size:], crc32(head.to_bytes(size, "big"), LRH_CRC))
+    head = int.from_bytes(view[:_V1_SIZE], "big") | _V1_MASK
+    return crc32(view[_V1_SIZE:], crc32(head.to_bytes(_V1_SIZE, "big"), LRH_CRC))

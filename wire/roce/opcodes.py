@@ -201,7 +201,7 @@ class OpcodeInfo(NamedTuple):
         return Ieth in self.headers
 
 
-_SIZES: dict[type[ExtensionHeader], int] = {
+HEADER_SIZES: dict[type[ExtensionHeader], int] = {
     Rdeth: RDETH.size,
     Xrceth: XRCETH.size,
     Deth: DETH.size,
@@ -269,7 +269,7 @@ def _info(opcode: Opcode) -> OpcodeInfo:
     ends = position in {Position.LAST, Position.ONLY}
     write_imm = family is Family.WRITE and ImmDt in headers
     return OpcodeInfo(
-        opcode, name, service, family, headers, sum(_SIZES[header] for header in headers),
+        opcode, name, service, family, headers, sum(HEADER_SIZES[header] for header in headers),
         payload, position, is_request,
         takes_receive=write_imm or (sends and position in {Position.FIRST, Position.ONLY}),
         completes_receive=write_imm or (sends and ends),

@@ -5,9 +5,10 @@ IBTA vol. 1, chapters 5 and 9; annex A17. Between the UDP header and the end:
     BTH 12 | extension headers | payload | pad 0 to 3 | ICRC 4
 """
 
+from struct import Struct
 from typing import NamedTuple, Self
 
-from wire.codec import FieldError, ReadBuffer, TruncatedError
+from wire.codec import FieldError, ReadBuffer, TruncatedError, WriteBuffer, check_room
 from wire.ethernet import ETHERNET, VLAN, EtherType
 from wire.ipv4 import IPV4, Protocol
 from wire.ipv6 import IPV6
@@ -26,8 +27,17 @@ from wire.roce.eths import (
     Xrceth,
 )
 from wire.roce.icrc import ICRC
-from wire.roce.opcodes import OPCODES, Opcode, OpcodeInfo
+from wire.roce.opcodes import HEADER_SIZES, OPCODES, Opcode, OpcodeInfo
 from wire.udp import UDP
+
+# Members of an IntEnum are slow to look up, and whole headers slow to unpack.
+_IPV4, _IPV6, _VLAN = int(EtherType.IPV4), int(EtherType.IPV6), int(EtherType.VLAN)
+_UDP = int(Protocol.UDP)
+_V4_WALK = Struct(
+    "!BxH2xHxB"
+)  # Version4 IHL4, Total Length, flags and Fragment Offset, Protocol
+_V6_WALK = Struct("!4xHB")  # Payload Length, Next Header
+_UDP_WALK = Struct("!2xHH")  # Destination Port, Length
 
 UDP_PORT = 4791  # destination of every RoCE v2 packet, requests and responses
 CNP_RESERVED = bytes(16)
@@ -70,15 +80,19 @@ class RocePacket(NamedTuple):
     @property
     def size(self) -> int:
         """Return the bytes from the BTH through the pad: ICRC not included."""
-        return BTH.size + self.info.headers_size + len(self.payload) + self.bth.pad_count
+        bth = self[0]
+        return _WALK[bth.opcode].size + len(self.payload) + bth.pad_count
 
     @classmethod
     def make(cls, bth: Bth, *headers: ExtensionHeader, payload: ReadBuffer = b"") -> Self:
         """Return a packet of `headers` in any order, with the PadCnt that `payload` needs."""
+        pad_count = -len(payload) % 4
+        if bth.pad_count != pad_count:
+            bth = bth._replace(pad_count=pad_count)
         fields: list[ExtensionHeader | None] = [None] * len(_SLOTS)
         for header in headers:
             fields[_SLOTS[type(header)]] = header
-        return cls._make((bth._replace(pad_count=-len(payload) % 4), *fields, payload))
+        return cls._make((bth, *fields, payload))
 
     @classmethod
     def unpack(cls, buf: ReadBuffer) -> Self:
@@ -88,39 +102,45 @@ class RocePacket(NamedTuple):
         forbids is the transport's to refuse, who may have to answer it. Pad bytes are ignored.
         """
         bth = Bth.unpack_from(buf)
-        row = _WALK.get(bth.opcode)
-        if row is None:
+        walk = _WALK.get(bth.opcode)
+        if walk is None:
             raise FieldError("BTH.OpCode", bth.opcode)
-        name, walk, size = row
+        name, steps, size = walk
         stop = len(buf) - bth.pad_count
         if stop < size:
             raise TruncatedError(name, size + bth.pad_count, len(buf))
         fields: list[ExtensionHeader | None] = [None] * len(_SLOTS)
-        offset = BTH.size
-        for slot, header in walk:
-            fields[slot] = value = header.unpack_from(buf, offset)
-            offset += value.size
+        for slot, header, offset in steps:
+            fields[slot] = header.unpack_from(buf, offset)
         return cls._make((bth, *fields, memoryview(buf)[size:stop]))
 
     def pack(self) -> bytearray:
-        """Return the bytes from the BTH through the pad, whose bytes are zero.
+        """Return the bytes from the BTH through the pad."""
+        buf = bytearray(self.size)
+        self.pack_into(buf)
+        return buf
+
+    def pack_into(self, buf: WriteBuffer, offset: int = 0) -> None:
+        """Write the bytes from the BTH through the pad, which is zero.
 
         Raise ValueError for an opcode that is not in the table or headers that are not its own.
         """
-        info = OPCODES.get(self.bth.opcode)
-        headers = self.headers
-        if info is None or tuple(map(type, headers)) != info.headers:
-            there = ", ".join(type(header).__name__ for header in headers) or "none"
-            raise ValueError(f"opcode {self.bth.opcode:#x} does not have headers {there}")
-        offset = BTH.size
-        stop = offset + info.headers_size + len(self.payload)
-        buf = bytearray(stop + self.bth.pad_count)
-        self.bth.pack_into(buf)
-        for header in headers:
-            header.pack_into(buf, offset)
-            offset += header.size
-        buf[offset:stop] = self.payload
-        return buf
+        bth, *headers, payload = self
+        walk = _WALK.get(bth.opcode)
+        if walk is None or len(headers) - headers.count(None) != len(walk.steps):
+            raise ValueError(f"opcode {bth.opcode:#x} does not have headers {self.headers}")
+        start = offset + walk.size
+        stop = start + len(payload)
+        check_room(buf, offset, stop + bth.pad_count - offset)
+        bth.pack_into(buf, offset)
+        for slot, _, at in walk.steps:
+            header = headers[slot]
+            if header is None:
+                raise ValueError(f"{walk.name} does not have headers {self.headers}")
+            header.pack_into(buf, offset + at)
+        buf[start:stop] = payload
+        if bth.pad_count:
+            buf[stop : stop + bth.pad_count] = bytes(bth.pad_count)
 
 
 _SLOTS: dict[type[ExtensionHeader], int] = {
@@ -129,15 +149,26 @@ _SLOTS: dict[type[ExtensionHeader], int] = {
         (Rdeth, Xrceth, Deth, Feth, Reth, AtomicEth, Aeth, AtomicAckEth, ImmDt, Ieth)
     )
 }
-# Opcode to name, (slot, header type) in wire order, bytes of BTH and extension headers.
-_WALK = {
-    opcode: (
-        f"{info.service} {info.name}",
-        tuple((_SLOTS[header], header) for header in info.headers),
-        BTH.size + info.headers_size,
-    )
-    for opcode, info in OPCODES.items()
-}
+
+
+class _Walk(NamedTuple):
+    """An opcode's row of the table, made ready for walking."""
+
+    name: str
+    steps: tuple[tuple[int, type[ExtensionHeader], int], ...]  # slot, type, offset from the BTH
+    size: int  # bytes of the BTH and the extension headers
+
+    @classmethod
+    def of(cls, info: OpcodeInfo) -> Self:
+        steps = []
+        size = BTH.size
+        for header in info.headers:
+            steps.append((_SLOTS[header], header, size))
+            size += HEADER_SIZES[header]
+        return cls(f"{info.service} {info.name}", tuple(steps), size)
+
+
+_WALK = {opcode: _Walk.of(info) for opcode, info in OPCODES.items()}
 
 
 def cnp(dest_qp: int, p_key: int = 0xFFFF) -> RocePacket:
@@ -164,17 +195,14 @@ def locate(frame: ReadBuffer) -> Located:
         raise TruncatedError("Ethernet", ETHERNET.size, len(frame))
     offset = ETHERNET.size
     ethertype = frame[12] << 8 | frame[13]
-    if ethertype == EtherType.VLAN:
+    if ethertype == _VLAN:
         offset += VLAN.size
         if len(frame) < offset:
             raise TruncatedError("802.1Q", offset, len(frame))
         ethertype = frame[16] << 8 | frame[17]
-    if ethertype not in _IP_ETHERTYPES:
+    if ethertype not in {_IPV4, _IPV6}:
         raise FieldError("Ethernet.EtherType", ethertype, "0x800, 0x86dd")
     return locate_ip(frame, offset)
-
-
-_IP_ETHERTYPES = frozenset({EtherType.IPV4, EtherType.IPV6})
 
 
 def locate_ip(packet: ReadBuffer, offset: int = 0) -> Located:
@@ -186,7 +214,7 @@ def locate_ip(packet: ReadBuffer, offset: int = 0) -> Located:
     there = len(packet) - udp
     if there < UDP.size:
         raise TruncatedError("UDP", UDP.size, there)
-    _, dst_port, length, _ = UDP.unpack_from(packet, udp)
+    dst_port, length = _UDP_WALK.unpack_from(packet, udp)
     if dst_port != UDP_PORT:
         raise FieldError("UDP.Destination Port", dst_port, f"{UDP_PORT:#x}")
     if not UDP.size + BTH.size + ICRC.size <= length <= end - udp:
@@ -203,19 +231,19 @@ def _locate_udp(packet: ReadBuffer, offset: int) -> tuple[int, int]:
         raise TruncatedError("IP", IPV4.size, there)
     version = packet[offset] >> 4
     if version == 4:
-        first, _, length, _, flags, _, protocol, _, _, _ = IPV4.unpack_from(packet, offset)
+        first, length, flags, protocol = _V4_WALK.unpack_from(packet, offset)
         if first & 0xF != 5:
             raise FieldError("IPv4.IHL", first & 0xF, "0x5")
         if flags & 0x3FFF:
             raise FieldError("IPv4.Fragment Offset", flags & 0x3FFF, "0x0, unfragmented")
-        if protocol != Protocol.UDP:
+        if protocol != _UDP:
             raise FieldError("IPv4.Protocol", protocol, "0x11")
         return offset + IPV4.size, offset + length
     if version != 6:
         raise FieldError("IP.Version", version, "0x4, 0x6")
     if there < IPV6.size:
         raise TruncatedError("IPv6", IPV6.size, there)
-    _, length, next_header, _, _, _ = IPV6.unpack_from(packet, offset)
-    if next_header != Protocol.UDP:
+    length, next_header = _V6_WALK.unpack_from(packet, offset)
+    if next_header != _UDP:
         raise FieldError("IPv6.Next Header", next_header, "0x11")
     return offset + IPV6.size, offset + IPV6.size + length
