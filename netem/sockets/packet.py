@@ -80,7 +80,7 @@ class PacketSocket:
         return self._plain.fileno()
 
     def receive(self, limit: int = BATCH) -> list[memoryview]:
-        """Return up to `limit` (at most 64) waiting frames, from Ethernet up; none if none wait.
+        """Return the frames that wait, from Ethernet up, at most `limit` of them (and 64).
 
         The views are valid until the next call.
         """
@@ -112,6 +112,33 @@ class PacketSocket:
                 raise
             return False
         return True
+
+    def send_all(self, frames: Sequence[ReadBuffer]) -> int:
+        """Send frames in order; return how many are done with.
+
+        Fewer than all where the kernel has no room for the next one for now: wait until
+        `fileno` is writable and offer the rest. (A veth always has room, since its other end is
+        served in the same system call; other interfaces have queues.) A frame that is refused
+        for another reason is counted, and done with.
+        """
+        send, done = self._send, 0
+        while True:
+            try:
+                for frame in frames[done:]:
+                    send(frame)
+                    done += 1
+            except BlockingIOError:
+                return done
+            except OSError as error:
+                if error.errno == errno.EMSGSIZE:
+                    self.oversized += 1
+                elif error.errno in _DOWN:
+                    self.send_drops += 1
+                else:
+                    raise
+                done += 1
+            else:
+                return done
 
     def receive_drops(self) -> int:
         """Return how many frames were lost so far because our buffer was full."""
