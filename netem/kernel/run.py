@@ -26,7 +26,7 @@ class KernelError(Exception):
 
 
 class CapabilityError(Exception):
-    """This host cannot do what is needed. One line says what is missing, why, and the remedy."""
+    """The host lacks what is needed. One line says what, why, and the remedy."""
 
     def __init__(self, name: str, why: str, remedy: str = "") -> None:
         super().__init__(f"{name}: {why}" + (f"; {remedy}" if remedy else ""))
@@ -72,6 +72,11 @@ class Running:
         if process.returncode:
             raise self._error(process.returncode, err)
         return out
+
+    def abandon(self) -> None:
+        """End the command, whatever it was about to do, and forget it."""
+        with self._process as process:
+            process.kill()
 
     def _error(self, code: int, err: str) -> KernelError:
         """Name the line of a batch that failed, which `ip` gives by its number only."""

@@ -64,6 +64,20 @@ def no_ipv6(interface: str) -> dict[str, str]:
     return {f"net/ipv6/conf/{interface}/disable_ipv6": "1"}
 
 
+def deaf(interface: str) -> dict[str, str]:
+    """Return what keeps the kernel's hands off the packets of an interface that is not its own.
+
+    It would otherwise take an IPv4 packet for any of its addresses from any interface. With
+    strict reverse path filtering and no route by this interface, nothing gets in.
+    """
+    return no_ipv6(interface) | {f"net/ipv4/conf/{interface}/rp_filter": "1"}
+
+
+def ping_for_all() -> dict[str, str]:
+    """Return what lets `ping` work without rights of its own; group 0 is always mapped."""
+    return {"net/ipv4/ping_group_range": "0 0"}
+
+
 def forwarding() -> dict[str, str]:
     """Return what makes a namespace a router, for both families, redirects left out."""
     return {

@@ -1,0 +1,340 @@
+"""From a plan to the commands that build it, in the order in which they must be given.
+
+`steps(plan)` is pure. A step prints as the command that a person would type (`script`), and
+executes in batches: a lab of 64 hosts takes as many programs as it has namespaces, not as many
+as it has commands.
+
+What the namespaces look like inside:
+
+    host, switch (frame mode)   p0: the process's own, no address, the kernel is kept off it
+      with `stack: kernel`      and kp0: a TAP with the port's MAC and addresses, for the kernel
+    host (datagram mode)        p0: the kernel's, with addresses
+    linux                       the same, and forwarding
+    bridge                      e0, e1 ...: ports of br0, a learning bridge without opinions
+    wire (kernel to kernel)     a, b: towards the link's ends `a` and `b`
+
+Kernel-owned ports know their neighbours from the plan: permanent rows and a host route each.
+They are silent when idle: `arp off` also keeps the kernel from joining multicast groups, and
+thereby from reporting that it did.
+"""
+
+import itertools
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from operator import attrgetter
+from typing import TypeAlias
+
+from netem.kernel import offloads, sysctl
+from netem.kernel.namespaces import control_socket, inside
+from netem.kernel.run import Running, start_batch
+from netem.topology.plan import LinkPlan, NodePlan, Plan, PortPlan
+
+BRIDGE = "br0"
+WIRE_PORTS = ("a", "b")  # a wire's interfaces, in the order of the link's ends
+AT_ONCE = 8  # programs: more than a small host has cores for, fewer than it would choke on
+
+
+def wire_name(link: str) -> str:
+    """Return the name of the process on a link between two kernel ends."""
+    return "wire-" + link.replace(":", ".")
+
+
+def tap_name(port: str) -> str:
+    """Return the kernel's interface for a port whose frames are the process's."""
+    return f"k{port}"
+
+
+def stand_in(port: str) -> str:
+    """Return the process's end of `tap_name(port)` where it is a veth for want of TAPs."""
+    return f"w{port}"
+
+
+class Stage(IntEnum):
+    """All steps of one stage come before any of the next; within one, nodes are independent."""
+
+    NAMESPACE = 0  # defaults for interfaces to come
+    LINKS = 1
+    INTERFACE = 2  # before it goes up
+    UP = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pid:
+    """Stands for the pid of a node in a command that is to be given later."""
+
+    node: str
+
+    @property
+    def variable(self) -> str:
+        """The shell variable that stands for it in a script."""
+        return "pid_" + "".join(c if c.isalnum() else "_" for c in self.node)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command of `ip`."""
+
+    stage: Stage
+    node: str  # in whose network namespace; empty: in the sandbox's own
+    words: tuple[str | Pid, ...]
+
+    def argv(self) -> tuple[str | Pid, ...]:
+        return ("ip", *self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One kernel parameter to set."""
+
+    stage: Stage
+    node: str
+    name: str
+    value: str
+
+    def argv(self) -> tuple[str | Pid, ...]:
+        return sysctl.command(self.name, self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The offloads of one interface to set."""
+
+    stage: Stage
+    node: str
+    interface: str
+    trains: bool
+
+    def argv(self) -> tuple[str | Pid, ...]:
+        return offloads.command(self.interface, self.settings)
+
+    @property
+    def settings(self) -> Mapping[str, bool]:
+        return offloads.TRAINS if self.trains else offloads.BYTE_ACCURATE
+
+
+Step: TypeAlias = Command | Parameter | Features
+
+
+def namespaces(plan: Plan) -> list[str]:
+    """Return the name of every process that the plan needs: nodes and wires."""
+    nodes = [node.name for node in plan.nodes]
+    return nodes + [wire_name(link.name) for link in plan.links if link.wire]
+
+
+def steps(plan: Plan, *, taps: bool = True) -> list[Step]:
+    """Return what builds the plan's links and configures its kernels, by stage.
+
+    Without `taps` (see capabilities.missing("tap")), kernels that need one get a veth instead.
+    """
+    ports = {f"{node.name}:{port.name}": port for node in plan.nodes for port in node.ports}
+    found: list[Step] = []
+    for link in plan.links:
+        found += _link(link, ports)
+    for node in plan.nodes:
+        found += _node(node, taps=taps)
+    found.sort(key=attrgetter("stage"))
+    return found
+
+
+def script(plan: Plan, *, taps: bool = True) -> list[str]:
+    """Return the whole of it as lines for a shell that runs in a sandbox of its own.
+
+    Namespaces are held by sleeping processes here, where a lab has its nodes' processes.
+    """
+    lines = []
+    for name in namespaces(plan):
+        variable = Pid(name).variable
+        lines.append(f"unshare --net sleep infinity & {variable}=$!")
+    lines.append(
+        'for pid in $(jobs -p); do until [ "$(readlink /proc/$pid/ns/net)" !='
+        ' "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done; done'
+    )
+    return lines + [text(step) for step in steps(plan, taps=taps)]
+
+
+def text(step: Step) -> str:
+    """Return the command that does what the step does, for a shell; pids are variables."""
+    argv = step.argv()
+    if step.node:
+        argv = ("nsenter", "-t", Pid(step.node), "-n", *argv)
+    return " ".join(
+        f"${word.variable}" if isinstance(word, Pid) else shlex.quote(word) for word in argv
+    )
+
+
+def execute(planned: Iterable[Step], pids: Mapping[str, int]) -> None:
+    """Take all steps; `pids` says whose namespaces stand for the nodes.
+
+    Raises KernelError at the first that fails. Nothing is undone: the sandbox's end does that.
+    """
+    for _, stage in itertools.groupby(planned, attrgetter("stage")):
+        by_node: dict[str, list[Step]] = {}
+        for step in stage:
+            by_node.setdefault(step.node, []).append(step)
+        batches = {}
+        for node, its_steps in by_node.items():
+            _configure(node, its_steps, pids)
+            lines = [_line(step, pids) for step in its_steps if isinstance(step, Command)]
+            if lines:
+                batches[node] = lines
+        _run_batches(batches, pids)
+
+
+def _configure(node: str, its_steps: Sequence[Step], pids: Mapping[str, int]) -> None:
+    """Do what needs no program: parameters and features."""
+    if all(isinstance(step, Command) for step in its_steps):
+        return
+    with inside(pids[node] if node else None), control_socket() as control:
+        features = offloads.Offloads(control, node)
+        for step in its_steps:
+            match step:
+                case Parameter():
+                    sysctl.write(step.name, step.value, where=node)
+                case Features():
+                    features.write(step.interface, step.settings)
+
+
+def _line(command: Command, pids: Mapping[str, int]) -> str:
+    return " ".join(
+        str(pids[word.node]) if isinstance(word, Pid) else word for word in command.words
+    )
+
+
+def _run_batches(batches: Mapping[str, Sequence[str]], pids: Mapping[str, int]) -> None:
+    """Run one `ip -batch` per namespace, some at the same time; wait for all that started."""
+    waiting: list[Running] = []
+    try:
+        for node, lines in batches.items():
+            if len(waiting) == AT_ONCE:
+                waiting.pop(0).result()
+            waiting.append(start_batch("ip", lines, pids[node] if node else None, node))
+        while waiting:
+            waiting.pop(0).result()
+    finally:
+        for running in waiting:
+            running.abandon()
+
+
+def _link(link: LinkPlan, ports: Mapping[str, PortPlan]) -> Iterator[Command]:
+    """Make a veth with each end in its namespace from the first; with a wire, two of them."""
+    a, b = (_end(name, ports[name]) for name in (link.a, link.b))
+    if not link.wire:
+        yield _veth(a, b)
+        return
+    wire = wire_name(link.name)
+    yield _veth(a, _End(wire, WIRE_PORTS[0], link.mtu))
+    yield _veth(b, _End(wire, WIRE_PORTS[1], link.mtu))
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    node: str
+    interface: str
+    mtu: int
+    mac: str | None = None
+
+
+def _end(name: str, port: PortPlan) -> _End:
+    return _End(name.partition(":")[0], port.name, port.mtu, port.mac)
+
+
+def _veth(a: _End, b: _End) -> Command:
+    words = [_end_words(end) for end in (a, b)]
+    return Command(
+        Stage.LINKS, "", ("link", "add", *words[0], "type", "veth", "peer", *words[1])
+    )
+
+
+def _end_words(end: _End) -> tuple[str | Pid, ...]:
+    address = () if end.mac is None else ("address", end.mac)
+    # One queue: by default a veth has one per processor, which costs memory and orders nothing.
+    return (
+        "name", end.interface, "mtu", str(end.mtu), *address,
+        "numtxqueues", "1", "numrxqueues", "1", "netns", Pid(end.node),
+    )  # fmt: skip
+
+
+def _node(node: NodePlan, *, taps: bool) -> Iterator[Step]:
+    """Configure one node's namespace, its interfaces already being there."""
+    yield _up(node, "lo")
+    is_kernel = node.kind == "linux" or (node.kind == "host" and node.mode == "datagram")
+    has_stack = is_kernel or node.stack == "kernel"
+    if has_stack:
+        yield from _parameters(node, Stage.NAMESPACE, sysctl.quiet("default"))
+        yield from _parameters(node, Stage.NAMESPACE, sysctl.ping_for_all())
+    if node.kind == "linux":
+        yield from _parameters(node, Stage.NAMESPACE, sysctl.forwarding())
+    if node.kind == "bridge":
+        yield from _bridge(node)
+    for port in node.ports:
+        yield Features(Stage.INTERFACE, node.name, port.name, port.trains)
+        if is_kernel:
+            yield _up(node, port.name, "arp", "off", "multicast", "off")
+            yield from _addresses(node, port, port.name)
+            continue
+        yield from _parameters(node, Stage.INTERFACE, sysctl.deaf(port.name))
+        if node.kind == "bridge":
+            yield _up(node, port.name, "master", BRIDGE)
+            continue
+        yield _up(node, port.name, "arp", "off")
+        if has_stack:
+            yield from _kernel_port(node, port, taps=taps)
+
+
+def _bridge(node: NodePlan) -> Iterator[Step]:
+    """Make a bridge that learns and forwards and says nothing of its own."""
+    yield from _parameters(node, Stage.NAMESPACE, sysctl.no_ipv6("default"))
+    settings = ("stp_state", "0", "forward_delay", "0", "mcast_snooping", "0")
+    yield _ip(node, "link", "add", "name", BRIDGE, "type", "bridge", *settings)
+    yield _up(node, BRIDGE)
+
+
+def _kernel_port(node: NodePlan, port: PortPlan, *, taps: bool) -> Iterator[Step]:
+    """Give the kernel an interface of its own, whose frames the process passes on.
+
+    ARP stays on: the kernel answers for its addresses, which the process leaves to it.
+    """
+    name = tap_name(port.name)
+    if taps:
+        yield _ip(node, "tuntap", "add", "dev", name, "mode", "tap")
+    else:
+        inner = stand_in(port.name)
+        yield _veth(*(_End(node.name, end, port.mtu) for end in (name, inner)))
+        for end in (name, inner):
+            yield Features(Stage.INTERFACE, node.name, end, trains=False)
+        yield from _parameters(node, Stage.INTERFACE, sysctl.deaf(inner))
+        yield _up(node, inner, "arp", "off")
+    yield _up(node, name, "address", port.mac, "mtu", str(port.mtu))
+    yield from _addresses(node, port, name)
+
+
+def _addresses(node: NodePlan, port: PortPlan, interface: str) -> Iterator[Command]:
+    """Give an interface the port's addresses, and the way to every neighbour on that port."""
+    if port.ipv6:
+        yield _ip(node, "addr", "add", f"{port.ipv6}/128", "dev", interface, "nodad")
+    if port.ipv4:
+        yield _ip(node, "addr", "add", f"{port.ipv4}/32", "dev", interface)
+    for row in node.neighbours:
+        if row.port != port.name:
+            continue
+        prefix = f"{row.ip}/{128 if ':' in row.ip else 32}"
+        yield _ip(node, "route", "add", prefix, "dev", interface)
+        yield _ip(
+            node, "neigh", "add", row.ip, "lladdr", row.mac, "dev", interface,
+            "nud", "permanent",
+        )  # fmt: skip
+
+
+def _ip(node: NodePlan, *words: str) -> Command:
+    return Command(Stage.UP, node.name, words)
+
+
+def _up(node: NodePlan, interface: str, *words: str) -> Command:
+    return _ip(node, "link", "set", "dev", interface, *words, "up")
+
+
+def _parameters(node: NodePlan, stage: Stage, values: Mapping[str, str]) -> Iterator[Parameter]:
+    for name, value in values.items():
+        yield Parameter(stage, node.name, name, value)
