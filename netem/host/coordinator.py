@@ -1,7 +1,7 @@
 """Knows which items of the workload are complete on all their flows, over all nodes.
 
-`after:` orders items across the whole lab, so one place must see every `item_done`: the launcher,
-or the simulator. What it says goes to every node as `release`.
+`after:` orders items across the whole lab, so one place must see every `item_done`: the
+launcher, or the simulator. What it says goes to every node as `release`.
 """
 
 from netem.topology.plan import Plan

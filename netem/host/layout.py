@@ -35,7 +35,7 @@ TAKES_RECEIVE = SENDS | {"write_imm"}
 
 
 class LayoutError(ValueError):
-    """A plan whose regions cannot hold its messages: the planner's mistake, or a bad `post`."""
+    """Messages that the regions cannot hold: the planner's mistake, or a bad `post`."""
 
 
 class Message(NamedTuple):
@@ -55,7 +55,7 @@ class Layout:
     def __init__(self, requester: QpPlan, responder: QpPlan) -> None:
         self.flow = requester.flow
         self._start = start_of(requester.flow)
-        region = responder.region.size
+        region = self._region = responder.region.size
         works = requester.work
         self._has_atomics = any(work.op in ATOMICS for work in works)
         self._sizes = {
@@ -65,11 +65,12 @@ class Layout:
         }
         room = region - ATOMIC_AREA * self._has_atomics
         row = sum(self._sizes.values())
-        self.slots = min(MAX_DEPTH, room // row) if row else MAX_DEPTH
+        # A region too small for a message is there to fail: the message goes past its end.
+        self.slots = max(1, min(MAX_DEPTH, room // row)) if row else MAX_DEPTH
         self.local_slot = max((_local_size(work) for work in works), default=WORD)
         self.local_slots = min(MAX_DEPTH, requester.region.size // self.local_slot)
-        if works and not (self.slots and self.local_slots):
-            raise LayoutError(f"{self.flow}: a region is smaller than one message of each kind")
+        if works and not self.local_slots:
+            raise LayoutError(f"{self.flow}: the requester's region holds no message")
         self.depth = min(self.slots, self.local_slots)
         self._bases: dict[str, int] = {}
         base = ATOMIC_AREA * self._has_atomics
@@ -105,7 +106,8 @@ class Layout:
     @property
     def readable(self) -> tuple[int, int]:
         """Return offset and size of the part of the responder's region that READs look at."""
-        return self._bases["read"], self._sizes["read"] * self.slots
+        size = self._sizes["read"] * self.slots
+        return self._bases["read"], max(0, min(size, self._region - self._bases["read"]))
 
     def stored(self, offset: int) -> int:
         """Return which byte of the stream lies at `offset` of the readable part."""

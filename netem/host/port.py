@@ -98,7 +98,7 @@ class HostPort:
         self._fast_size = self._fast.size + self._shift
 
     def receive(self, frame: ReadBuffer, now: Ns) -> None:
-        """Take one frame. Whatever it holds, nothing but counters changes by what is refused."""
+        """Take one frame. What is refused changes nothing but counters."""
         size = len(frame)
         if size >= self._fast_size and size <= self._most:
             # bench: rc-frame. The shift is 4 where the port is tagged.

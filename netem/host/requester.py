@@ -176,8 +176,8 @@ class FlowRequester:
                 self._tell(now, COMPLETION, message, status=status.name)
         else:
             if not report.first_error:
-                why = f": {detail}" if detail else ""
-                report.first_error = f"{status.name} on QP {self.plan.qp_num:#x}{why}"
+                why = detail or f"QP {self.plan.qp_num:#x}"
+                report.first_error = f"{status.name}: {why}"
             if report.statuses[status.name] <= self._chronicle.VERBOSE:
                 self._tell(now, COMPLETION, message, status=status.name, why=detail)
         if message.is_last:

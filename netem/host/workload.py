@@ -130,10 +130,12 @@ class Workload:
 
     def pump(self, now: Ns) -> None:
         """Take what the devices have to say, and post what may now be posted."""
-        for port, device in self._devices.items():
-            for event in device.events():
-                self._take(port, event, now)
-        while self._ready:
+        while True:
+            for port, device in self._devices.items():
+                for event in device.events():
+                    self._take(port, event, now)
+            if not self._ready:
+                return
             ready, self._ready = self._ready, {}
             for requester in ready.values():
                 requester.post(now, self._released)

@@ -1,0 +1,352 @@
+"""Joins what the nodes report with the plan: results of flows, expectations, and the verdict.
+
+*fail*: a flow did not end as its item says, memory was not what it should be, an expectation
+does not hold, or the run did not come to its end. *inconclusive*: nothing of that, but the run
+did not test what the lab says: an impairment touched no frame, a fault or a change never came
+about, nothing was captured, or time was asked for on a host that was too slow. Else *pass*.
+
+**When an impairment counts as having acted.** Directions with the same setting are taken
+together, as a lab sets them together: a default loss of 1 % on fifty links need not hit a frame
+on each, but must hit one somewhere. A setting with loss, corruption, duplication or reordering
+must have touched a frame by each of them; any other, such as a delay, must have seen one.
+"""
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from netem.impair.model import Impairment
+from netem.topology.expectations import STATEMENTS
+from netem.topology.outcome import (
+    CaptureReport,
+    DirectionReport,
+    ExpectationReport,
+    FaultReport,
+    FlowReport,
+    FlowResult,
+    Lateness,
+    NodeReport,
+    Verdict,
+)
+from netem.topology.plan import Expectation, Plan, QpPlan
+from transports.clock import Ns, S
+
+OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+OF_TIME = frozenset({"goodput", "duration"})
+
+
+class Evaluation(Struct):
+    """The judged part of run.json."""
+
+    verdict: Verdict
+    why: str  # one line; empty for a pass
+    flows: list[FlowResult]
+    links: list[DirectionReport]
+    faults: list[FaultReport]
+    expectations: list[ExpectationReport]
+    lateness: Lateness
+
+
+def evaluate(
+    plan: Plan,
+    reports: Sequence[NodeReport],
+    *,
+    duration: Ns,
+    trouble: str = "",
+    capture: CaptureReport | None = None,
+) -> Evaluation:
+    """Judge a run that took `duration` of emulated time.
+
+    `trouble` says in one line why the run did not come to its end, if it did not; `capture` is
+    None where none was asked for.
+    """
+    ends = {(end.flow, end.role): end for report in reports for end in report.flows}
+    flows = [_flow_result(node, qp, ends) for node, qp in _requesters(plan)]
+    links = _directions(plan, reports)
+    faults = _faults(plan, reports)
+    lateness = _lateness(reports)
+    totals = _totals(flows, links, ends.values())
+    expectations = [
+        _expectation(expectation, flows, totals, lateness) for expectation in plan.expectations
+    ]
+    failures = [
+        trouble,
+        *(_flow_failure(flow) for flow in flows if flow.verdict == "fail"),
+        *(f"{e.name}: {e.got}" for e in expectations if e.verdict == "fail"),
+    ]
+    doubts = [
+        *_idle_impairments(plan, links, faults),
+        *(
+            f"fault {fault.index} ({fault.text}) never fired"
+            for fault in faults
+            if not fault.fired
+        ),
+        *_late_changes(plan, duration),
+        *(["no packets captured"] if capture is not None and not capture.frames else []),
+        *(f"{e.name}: {e.got}" for e in expectations if e.verdict == "inconclusive"),
+    ]
+    why = next((line for line in [*failures, *doubts] if line), "")
+    verdict: Verdict = "fail" if any(failures) else "inconclusive" if doubts else "pass"
+    return Evaluation(verdict, why, flows, links, faults, expectations, lateness)
+
+
+# -- flows -----------------------------------------------------------------------------------
+
+
+def _requesters(plan: Plan) -> Iterator[tuple[str, QpPlan]]:
+    """Yield node and queue pair of each requester, in the order of the workload."""
+    found = [
+        (node.name, qp) for node in plan.nodes for qp in node.qps if qp.role == "requester"
+    ]
+    yield from sorted(found, key=lambda pair: min((w.item for w in pair[1].work), default=0))
+
+
+def _flow_result(node: str, qp: QpPlan, ends: dict[tuple[str, str], FlowReport]) -> FlowResult:
+    mine = ends.get((qp.flow, "requester"), FlowReport(qp.flow, "requester"))
+    other = ends.get((qp.flow, "responder"), FlowReport(qp.flow, "responder"))
+    duration = None
+    if mine.started is not None and mine.finished is not None:
+        duration = mine.finished - mine.started
+    corrupt = mine.corrupt_messages + other.corrupt_messages
+    count = sum(work.count for work in qp.work)
+    ended = _ended(mine, count)
+    return FlowResult(
+        flow=qp.flow,
+        item=qp.work[0].item if qp.work else 0,
+        transport=qp.transport,
+        op=" ".join(dict.fromkeys(work.op for work in qp.work)),
+        source=node,
+        target=qp.flow.partition("->")[2].partition("/")[0],
+        size=max((work.size for work in qp.work), default=0),
+        count=count,
+        completed=mine.statuses.get("SUCCESS", 0),
+        bytes=mine.bytes,
+        statuses=dict(mine.statuses),
+        first_error=mine.first_error,
+        duration=duration,
+        goodput=mine.bytes * 8 * S / duration if duration else None,
+        packets=mine.packets + other.packets,
+        retransmissions=mine.retransmissions + other.retransmissions,
+        timeouts=mine.timeouts,
+        naks=mine.naks,
+        rnr_naks=mine.rnr_naks,
+        corrupt_messages=corrupt,
+        verdict="pass" if ended == _wanted(qp) and not corrupt else "fail",
+    )
+
+
+def _ended(end: FlowReport, count: int) -> str:
+    """Return the status of the first message that failed, SUCCESS if none did, or "".
+
+    Statuses come in the order in which they first occurred.
+    """
+    errors = [status for status in end.statuses if status != "SUCCESS"]
+    if sum(end.statuses.values()) < count:
+        return ""
+    return errors[0] if errors else "SUCCESS"
+
+
+def _wanted(qp: QpPlan) -> str:
+    """Return the status that a flow is to end with: the first that is not SUCCESS."""
+    return next(
+        (work.expect_status for work in qp.work if work.expect_status != "SUCCESS"), "SUCCESS"
+    )
+
+
+def _flow_failure(flow: FlowResult) -> str:
+    if flow.corrupt_messages:
+        return f"flow {flow.flow}: {flow.corrupt_messages} messages are not what was sent"
+    done = sum(flow.statuses.values())
+    if done < flow.count:
+        return f"flow {flow.flow}: {done} of {flow.count} messages completed"
+    if flow.first_error:
+        return f"flow {flow.flow}: {flow.first_error}"
+    return f"flow {flow.flow}: succeeded, which it should not"
+
+
+# -- links and faults ------------------------------------------------------------------------
+
+
+def _directions(plan: Plan, reports: Sequence[NodeReport]) -> list[DirectionReport]:
+    """Return the reports of directions in the order of the plan's links."""
+    order = {
+        name: number
+        for number, link in enumerate(plan.links)
+        for name in (f"{link.a}->{link.b}", f"{link.b}->{link.a}")
+    }
+    found = [direction for report in reports for direction in report.directions]
+    return sorted(found, key=lambda d: (order.get(d.direction, len(order)), d.direction))
+
+
+def _faults(plan: Plan, reports: Sequence[NodeReport]) -> list[FaultReport]:
+    """Return one report per fault of the plan; several nodes may have looked for one."""
+    found: dict[int, FaultReport] = {}
+    for fault in (fault for report in reports for fault in report.faults):
+        known = found.setdefault(
+            fault.index, FaultReport(fault.index, fault.text, 0, fault.wanted)
+        )
+        known.fired += fault.fired
+    for plan_ in plan.faults:
+        text = f"{plan_.do} on {plan_.on}"
+        found.setdefault(plan_.index, FaultReport(plan_.index, text, 0, plan_.count))
+    return [found[index] for index in sorted(found)]
+
+
+def _idle_impairments(
+    plan: Plan, links: Iterable[DirectionReport], faults: Iterable[FaultReport]
+) -> Iterator[str]:
+    """Yield a line for each impairment that did nothing, where traffic was to pass."""
+    if not any(qp.work for node in plan.nodes for qp in node.qps):
+        return
+    reports = {report.direction: report for report in links}
+    on = {fault.index: fault for fault in plan.faults}
+    dropped: dict[str, int] = {}  # by port, by faults
+    for fault in faults:
+        if fault.index in on and on[fault.index].do == "drop":
+            port = on[fault.index].on
+            dropped[port] = dropped.get(port, 0) + fault.fired
+    groups: dict[bytes, _Group] = {}
+    for port, peer, impairment in _impaired(plan):
+        group = groups.setdefault(repr(impairment).encode(), _Group(impairment, [], []))
+        group.names.append(f"{port}->{peer}")
+        if (report := reports.get(f"{port}->{peer}")) is not None:
+            group.reports.append((report, dropped.get(port, 0)))
+    for group in groups.values():
+        yield from group.doubts()
+
+
+class _Group(NamedTuple):
+    """All directions with one impairment; with each report, what faults dropped there."""
+
+    impairment: Impairment
+    names: list[str]
+    reports: list[tuple[DirectionReport, int]]
+
+    def doubts(self) -> Iterator[str]:
+        where = self.names[0] if len(self.names) == 1 else f"{self.names[0]} and others"
+        frames = sum(report.frames for report, _ in self.reports)
+        if not frames:
+            yield f"impairment never matched: no frame crossed {where}"
+            return
+        for cause, touched in self._touched():
+            if not touched:
+                none = f"touched none of {frames} frames on {where}"
+                yield f"impairment never matched: {cause} {none}"
+
+    def _touched(self) -> Iterator[tuple[str, int]]:
+        """Yield each random cause that is set, with how many frames it touched."""
+        reports = [report for report, _ in self.reports]
+        if self.impairment.loss is not None:
+            lost = sum(report.lost - dropped for report, dropped in self.reports)
+            yield "loss", lost + sum(report.marked for report in reports)
+        if self.impairment.corrupt:
+            yield "corrupt", sum(report.corrupted for report in reports)
+        if self.impairment.duplicate:
+            yield "duplicate", sum(report.duplicated for report in reports)
+        if self.impairment.reorder:
+            yield "reorder", sum(report.reordered for report in reports)
+
+
+def _impaired(plan: Plan) -> Iterator[tuple[str, str, Impairment]]:
+    """Yield port, peer and impairment of each direction that has one, also by a change."""
+    for link in plan.links:
+        for port, peer, start in (
+            (link.a, link.b, link.a_to_b),
+            (link.b, link.a, link.b_to_a),
+        ):
+            changes = [change.set for change in plan.changes if change.on == port]
+            for impairment in [start, *changes]:
+                if not impairment.is_neutral:
+                    yield port, peer, impairment
+
+
+def _late_changes(plan: Plan, duration: Ns) -> Iterator[str]:
+    for change in plan.changes:
+        if change.at > duration:
+            yield (
+                f"fault {change.index} at {change.at} ns never came:"
+                f" the run ended at {duration} ns"
+            )
+
+
+def _lateness(reports: Sequence[NodeReport]) -> Lateness:
+    """Return the lateness of the slowest node."""
+    known = [r.lateness for r in reports if r.lateness.worst is not None or r.lateness.remark]
+    return max(known, key=lambda late: (bool(late.remark), late.worst or 0), default=Lateness())
+
+
+# -- expectations ----------------------------------------------------------------------------
+
+
+def _totals(
+    flows: Sequence[FlowResult], links: Iterable[DirectionReport], ends: Iterable[FlowReport]
+) -> dict[str, float | None]:
+    """Return every metric; None where it was not measured."""
+    requesters = [end for end in ends if end.role == "requester"]
+    started = [end.started for end in requesters if end.started is not None]
+    finished = [end.finished for end in requesters if end.finished is not None]
+    duration = max(finished) - min(started) if started and finished else None
+    sent = sum(flow.bytes for flow in flows)
+    totals: dict[str, float | None] = {
+        name: sum(getattr(flow, name) for flow in flows)
+        for name in (
+            "completed", "packets", "retransmissions", "timeouts", "naks", "rnr_naks",
+            "corrupt_messages",
+        )
+    }  # fmt: skip
+    totals["lost"] = sum(report.lost for report in links)
+    totals["duration"] = duration
+    totals["goodput"] = sent * 8 * S / duration if duration else None
+    return totals
+
+
+def _expectation(
+    expectation: Expectation,
+    flows: Sequence[FlowResult],
+    totals: dict[str, float | None],
+    lateness: Lateness,
+) -> ExpectationReport:
+    if expectation.name in STATEMENTS:
+        holds, got = _statement(expectation.name, flows, totals)
+        return ExpectationReport(expectation.name, "pass" if holds else "fail", got)
+    assert expectation.op is not None
+    assert expectation.value is not None
+    name = f"{expectation.name} {expectation.op} {_figure(expectation.value)}"
+    value = totals[expectation.name]
+    if value is None:
+        return ExpectationReport(name, "inconclusive", "was not measured")
+    if expectation.name in OF_TIME and lateness.remark:
+        return ExpectationReport(name, "inconclusive", f"{_figure(value)}; {lateness.remark}")
+    holds = OPERATORS[expectation.op](value, expectation.value)
+    return ExpectationReport(name, "pass" if holds else "fail", f"got {_figure(value)}")
+
+
+def _statement(
+    name: str, flows: Sequence[FlowResult], totals: dict[str, float | None]
+) -> tuple[bool, str]:
+    """Judge one of the closed list of statements; say what came out."""
+    match name:
+        case "all_complete":
+            done = sum(sum(flow.statuses.values()) for flow in flows)
+            count = sum(flow.count for flow in flows)
+            return done == count, f"{done} of {count} messages completed"
+        case "statuses":
+            wrong = [f for f in flows if f.verdict == "fail" and not f.corrupt_messages]
+            got = f"{len(flows) - len(wrong)} of {len(flows)} flows ended as they should"
+            return not wrong, got + (f"; {_flow_failure(wrong[0])}" if wrong else "")
+        case "no_corruption":
+            return not totals["corrupt_messages"], f"{totals['corrupt_messages']} messages"
+        case "no_retransmissions":
+            return not totals["retransmissions"], f"{totals['retransmissions']} packets"
+        case _:
+            raise ValueError(f"{name} is no statement")
+
+
+def _figure(value: float) -> str:
+    """Return a number without an exponent, and without a fraction where there is none."""
+    return f"{value:.0f}" if value == int(value) else f"{value:.3f}"
