@@ -46,9 +46,9 @@ def tap_name(port: str) -> str:
     return f"k{port}"
 
 
-def stand_in(port: str) -> str:
-    """Return the process's end of `tap_name(port)` where it is a veth for want of TAPs."""
-    return f"w{port}"
+def stand_in(tap: str) -> str:
+    """Return the process's end of `tap` where that is a veth, on hosts without TAPs for us."""
+    return f"w{tap[1:]}"
 
 
 class Stage(IntEnum):
@@ -300,7 +300,7 @@ def _kernel_port(node: NodePlan, port: PortPlan, *, taps: bool) -> Iterator[Step
     if taps:
         yield _ip(node, "tuntap", "add", "dev", name, "mode", "tap")
     else:
-        inner = stand_in(port.name)
+        inner = stand_in(name)
         yield _veth(*(_End(node.name, end, port.mtu) for end in (name, inner)))
         for end in (name, inner):
             yield Features(Stage.INTERFACE, node.name, end, trains=False)

@@ -1,0 +1,201 @@
+"""Kernel UDP: many datagrams by one call each way. udp(7), `UDP_SEGMENT` and `UDP_GRO`.
+
+A *train* is one buffer of equal datagrams, of which only the last may be shorter. The sender's
+kernel cuts it, the receiver's joins what arrived; on a link set up for trains
+(netem.kernel.offloads) true frames cross in between. Where the kernel refuses a train, the
+socket gives up on trains, sends the same data singly, and counts.
+
+Sockets are never connected. That matters over IPv4, where the kernel chooses the identification
+field and the ICRC covers it: an unconnected socket that does not allow fragments sends 0, and
+numbers the segments of a train 0, 1, 2 ...
+"""
+
+import errno
+import functools
+import socket
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple, Self
+
+from netem.sockets.buffers import ask_for_buffers, packets_held, receive_buffer
+from wire.codec import ReadBuffer
+
+SEGMENTS = 64  # of one train, the kernel's limit
+LARGEST_V4 = 65_507  # bytes of one train
+LARGEST_V6 = 65_527
+
+_SOL_UDP = 17
+_UDP_SEGMENT = 103
+_UDP_GRO = 104
+_IP_TOS = 1
+_IP_MTU_DISCOVER = 10
+_IPV6_MTU_DISCOVER = 23
+_PMTUDISC_DO = 2
+_IPV6_RECVTCLASS = 66
+_IPV6_TCLASS = 67
+_IP_RECVTOS = 13
+
+_SEGMENT_SIZE = Struct("=H")
+_INT = Struct("=i")
+_AUX_SPACE = socket.CMSG_SPACE(_INT.size) * 2
+_BUFFER = 8 << 20
+_REFUSED = frozenset({errno.EIO, errno.EINVAL, errno.ENOPROTOOPT, errno.EOPNOTSUPP})
+_LOST = frozenset(
+    {errno.ENOBUFS, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ECONNREFUSED}
+)
+
+_Control = tuple[int, int, bytes]
+
+
+class Received(NamedTuple):
+    """One datagram, or a train of them that the kernel joined."""
+
+    data: memoryview  # valid until the next call of receive
+    segment_size: int  # the length of `data` where it is a single datagram
+    source: str
+    source_port: int
+    traffic_class: int  # 0 unless the socket was asked to tell it
+
+
+class UdpSocket:
+    """One address and port of the present network namespace. Never blocks."""
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        *,
+        trains: bool = True,
+        tell_traffic_class: bool = False,
+        buffer: int = _BUFFER,
+    ) -> None:
+        """Bind to an IPv6 or IPv4 address. Raises OSError where that is not to be had."""
+        self.address = address
+        self.port = port
+        self.sends_trains = trains
+        self.trains_refused = 0  # the kernel did not take a train: 0 or 1, we ask once
+        self.send_drops = 0  # datagrams that the kernel could not take or send
+        self._is_v6 = ":" in address
+        family = socket.AF_INET6 if self._is_v6 else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        try:
+            self._configure(trains, tell_traffic_class, buffer)
+            self._socket.bind((address, port))
+        except BaseException:
+            self._socket.close()
+            raise
+        # One train at a time: 64 full segments and, with them, anything else that may come.
+        self._slot = memoryview(bytearray(1 << 16))
+        self._sendmsg = self._socket.sendmsg
+        self._recvmsg_into = self._socket.recvmsg_into
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> Received:
+        """Return the next datagram or train; raise BlockingIOError if there is none."""
+        size, aux, _, source = self._recvmsg_into([self._slot], _AUX_SPACE)
+        segment_size, traffic_class = size, 0
+        for level, kind, value in aux:
+            if level == _SOL_UDP:  # only UDP_GRO
+                segment_size = _INT.unpack_from(value)[0]
+            elif kind in {_IPV6_TCLASS, _IP_TOS}:
+                traffic_class = value[0]
+        return Received(self._slot[:size], segment_size, source[0], source[1], traffic_class)
+
+    def send(
+        self,
+        data: ReadBuffer,
+        segment_size: int,
+        address: str,
+        port: int,
+        traffic_class: int = 0,
+    ) -> bool:
+        """Send a datagram or, where `data` is longer than `segment_size`, a train of them.
+
+        False if the socket's buffer is full: nothing was sent, try again when it is writable.
+        What cannot be sent for another reason of the network's (no route, link down) is dropped
+        and counted, as a network would. ValueError for more than 64 segments.
+        """
+        is_train = len(data) > segment_size
+        if len(data) > SEGMENTS * segment_size:
+            raise ValueError(
+                f"{len(data)} bytes are over {SEGMENTS} segments of {segment_size}"
+            )
+        if is_train and not self.sends_trains:
+            return self._send_singly(data, segment_size, address, port, traffic_class)
+        control = _control(self._is_v6, segment_size if is_train else 0, traffic_class)
+        try:
+            self._sendmsg((data,), control, 0, (address, port))
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if is_train and error.errno in _REFUSED:
+                self.sends_trains = False
+                self.trains_refused += 1
+                return self._send_singly(data, segment_size, address, port, traffic_class)
+            if error.errno not in _LOST:
+                raise
+            self.send_drops += -(-len(data) // segment_size)
+        return True
+
+    def datagrams_held(self, size: int) -> int:
+        """Return how many single datagrams of a size surely wait here without loss."""
+        return packets_held(receive_buffer(self._socket), size)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send_singly(
+        self, data: ReadBuffer, segment_size: int, address: str, port: int, traffic_class: int
+    ) -> bool:
+        """Send the datagrams of a train one by one.
+
+        The first decides whether there is room; a later one that finds none is lost and
+        counted, since half a train cannot be taken back.
+        """
+        view = memoryview(data)
+        for at in range(0, len(view), segment_size):
+            segment = view[at : at + segment_size]
+            if not self.send(segment, segment_size, address, port, traffic_class):
+                if at == 0:
+                    return False
+                self.send_drops += 1
+        return True
+
+    def _configure(self, trains: bool, tell_traffic_class: bool, buffer: int) -> None:
+        sock = self._socket
+        ask_for_buffers(sock, buffer)
+        if self._is_v6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_DO)
+            sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_RECVTCLASS, tell_traffic_class)
+        else:
+            sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_DO)
+            sock.setsockopt(socket.IPPROTO_IP, _IP_RECVTOS, tell_traffic_class)
+        if trains:
+            try:
+                sock.setsockopt(_SOL_UDP, _UDP_GRO, 1)
+            except OSError as error:
+                if error.errno not in _REFUSED:
+                    raise
+
+
+@functools.lru_cache(maxsize=1024)  # a handful of sizes, 256 traffic classes at the most
+def _control(is_v6: bool, segment_size: int, traffic_class: int) -> Sequence[_Control]:
+    """Return the control messages of one kind of send; `segment_size` 0 is no train."""
+    control: list[_Control] = []
+    if segment_size:
+        control.append((_SOL_UDP, _UDP_SEGMENT, _SEGMENT_SIZE.pack(segment_size)))
+    if traffic_class:
+        level, kind = (
+            (socket.IPPROTO_IPV6, _IPV6_TCLASS) if is_v6 else (socket.IPPROTO_IP, _IP_TOS)
+        )
+        control.append((level, kind, _INT.pack(traffic_class)))
+    return tuple(control)
