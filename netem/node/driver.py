@@ -16,7 +16,6 @@ The subclasses say what is taken and how it leaves: `frames`, and `datagram`.
 """
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -52,7 +51,6 @@ class Driver(ABC):
         tell: Tell,
     ) -> None:
         """`tell` gets each of the machine's events once."""
-        self.counters: Counter[str] = Counter()
         self.lateness = LatenessMeter()
         self._machine = machine
         self._turns = turns
@@ -99,6 +97,10 @@ class Driver(ABC):
         if self._changes:
             deadlines.append(self._changes[-1].at)
         return min((at for at in deadlines if at is not None), default=None)
+
+    @abstractmethod
+    def counters(self) -> dict[str, int]:
+        """Return what was counted at this node's sockets."""
 
     @abstractmethod
     def directions(self) -> list[DirectionReport]:

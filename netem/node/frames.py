@@ -1,5 +1,6 @@
 """The frame driver: packet sockets and TAPs on one side, a machine over frames on the other."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Protocol
@@ -50,9 +51,17 @@ class FrameDriver(Driver):
         self._by_fd = {port.socket.fileno(): port for port in ports}
         self._by_tap = {port.tap.fileno(): port for port in ports if port.tap is not None}
         self._arrived: list[tuple[Port, Sequence[ReadBuffer]]] = []
+        self._blocked: set[Port] = set()  # the kernel takes no more of theirs for now
         self._from_kernel: list[tuple[Port, bytes]] = []
         for fd in (*self._by_fd, *self._by_tap):
             turns.watch(fd)
+
+    def counters(self) -> dict[str, int]:
+        total: Counter[str] = Counter()
+        for port in self._ports:
+            total.update(port.counters)
+            total["receive_drops"] += port.socket.receive_drops()
+        return dict(total)
 
     def directions(self) -> list[DirectionReport]:
         return [direction for port in self._ports for direction in port.directions()]
@@ -76,8 +85,10 @@ class FrameDriver(Driver):
                 self._drain_tap(port, share)
 
     def _drain_tap(self, port: Port, share: int) -> None:
-        """Take what the kernel sends."""
+        """Take what the kernel sends; it waits in the TAP's queue while the port is blocked."""
         assert port.tap is not None
+        if self._blocked:
+            return
         try:
             for _ in range(share):
                 self._from_kernel.append((port, port.tap.receive()))
@@ -96,11 +107,14 @@ class FrameDriver(Driver):
         self._from_kernel.clear()
 
     def _transmit(self, now: Ns) -> bool:
-        ports = self._by_key
         sent = 0
-        for key, frame, meta in islice(self._frames.transmit(now), BATCH):
-            ports[key].offer(frame, meta, now)
-            sent += 1
+        for port in tuple(self._blocked):
+            self._flush(port)
+        if not self._blocked:
+            ports = self._by_key
+            for key, frame, meta in islice(self._frames.transmit(now), BATCH):
+                ports[key].offer(frame, meta, now)
+                sent += 1
         for port in self._ports:
             if not port.bypasses:
                 port.depart(now)
@@ -108,8 +122,21 @@ class FrameDriver(Driver):
             self._recorder.flush()
         for port in self._ports:
             if port.outgoing:
-                port.flush()
-        return sent == BATCH
+                self._flush(port)
+        return sent == BATCH and not self._blocked
+
+    def _flush(self, port: Port) -> None:
+        """Hand a port's frames to the kernel; while it takes none, wait until it does.
+
+        The machine is asked for nothing meanwhile, nor is the kernel behind a TAP, while
+        receiving and timers go on: the machine sees a slower link, not a loss.
+        """
+        is_open = port.flush()
+        if is_open == (port in self._blocked):
+            (self._blocked.discard if is_open else self._blocked.add)(port)
+            self._turns.want(port.socket.fileno(), writable=not is_open)
+            for tap in self._by_tap:
+                self._turns.want(tap, readable=not self._blocked)
 
     def _held_until(self) -> Ns | None:
         held = (port.deadline for port in self._ports)

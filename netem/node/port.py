@@ -25,7 +25,8 @@ class FrameSocket(Protocol):
 
     def fileno(self) -> int: ...
     def receive(self, limit: int, /) -> Sequence[ReadBuffer]: ...
-    def send(self, frame: ReadBuffer, /) -> bool: ...
+    def send_all(self, frames: Sequence[ReadBuffer], /) -> int: ...
+    def receive_drops(self) -> int: ...
 
 
 class KernelTap(Protocol):
@@ -79,6 +80,8 @@ class Port:
         self.outgoing: list[ReadBuffer] = []  # recorded, not yet with the kernel
         self.bypasses = egress.is_transparent
         self.counters: Counter[str] = Counter()
+        self._bypassed = 0  # frames of this turn, not yet told to the egress
+        self._bypassed_bytes = 0
         self._recorder = recorder
         self._index = index
 
@@ -95,7 +98,8 @@ class Port:
         if not self.bypasses:
             self.egress.send(frame, now, meta)
             return
-        self.egress.bypassed(len(frame))
+        self._bypassed += 1
+        self._bypassed_bytes += len(frame)
         self.outgoing.append(frame)
         if self._recorder is not None:
             comment = "" if meta is NO_META else remark(meta)
@@ -143,17 +147,23 @@ class Port:
         except OSError as error:  # its queue is full, or it is down: as on any interface
             self.counters[f"tap_{errno.errorcode.get(error.errno or 0, 'error')}"] += 1
 
-    def flush(self) -> None:
-        """Hand `outgoing` to the kernel.
+    def flush(self) -> bool:
+        """Hand `outgoing` to the kernel; False, with the rest kept, where it takes no more.
 
-        A veth takes every frame at once, because its other end is served in the same system
-        call: a full send buffer was not to be had on one, however small. On other interfaces a
-        frame that the kernel does not take is lost, and the socket counts it.
+        A full send buffer is waited for, because losing a frame there would be an impairment
+        that nobody asked for.
         """
-        send = self.socket.send
-        for frame in self.outgoing:
-            send(frame)
-        self.outgoing.clear()
+        if self._bypassed:
+            self.egress.bypassed(self._bypassed_bytes, self._bypassed)
+            self._bypassed = self._bypassed_bytes = 0
+        done = self.socket.send_all(self.outgoing)
+        is_open = done == len(self.outgoing)
+        if is_open:
+            self.outgoing.clear()
+        else:
+            self.counters["send_buffer_full"] += 1
+            del self.outgoing[:done]
+        return is_open
 
     def acts_for(self, name: str) -> Egress | None:
         """Return the direction that the port called `name` sends on, if it is ours to do."""

@@ -56,6 +56,10 @@ class Turns:
         """Report `fd` whenever it is readable."""
         self._epoll.register(fd, select.EPOLLIN)
 
+    def want(self, fd: int, *, readable: bool = True, writable: bool = False) -> None:
+        """Change what `fd` is watched for."""
+        self._epoll.modify(fd, select.EPOLLIN * readable | select.EPOLLOUT * writable)
+
     async def next(self, deadline: Ns | None, *, at_once: bool = False) -> Sequence[int]:
         """Wait for a ready descriptor or the emulated `deadline`; return what is ready.
 

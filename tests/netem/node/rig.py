@@ -16,13 +16,6 @@ from netem.sockets.timer import Timer
 SEED = 7
 
 
-def waiting(sock, limit=10_000):
-    """Yield what can be read from a socket without waiting."""
-    with suppress(BlockingIOError):
-        for _ in range(limit):
-            yield sock.recv(65536)
-
-
 class Cable:
     """A FrameSocket whose far end the test holds."""
 
@@ -35,11 +28,25 @@ class Cable:
         return self._near.fileno()
 
     def receive(self, limit):
-        return [memoryview(frame) for frame in waiting(self._near, limit)]
+        frames = []
+        with suppress(BlockingIOError):
+            while len(frames) < limit:
+                frames.append(memoryview(self._near.recv(65536)))
+        return frames
+
+    def send_all(self, frames):
+        done = 0
+        with suppress(BlockingIOError):
+            for frame in frames:
+                self.send(frame)
+                done += 1
+        return done
 
     def send(self, frame):
         self._near.send(frame)
-        return True
+
+    def receive_drops(self):
+        return 0
 
     def close(self):
         self._near.close()
@@ -47,7 +54,11 @@ class Cable:
 
     def arrived(self):
         """Return what the driver has sent since the last call."""
-        return list(waiting(self.far))
+        frames = []
+        with suppress(BlockingIOError):
+            while True:
+                frames.append(self.far.recv(65536))
+        return frames
 
 
 class Tap(Cable):

@@ -117,6 +117,30 @@ async def test_what_somebody_else_made_the_machine_do_is_done_at_once():
             nursery.cancel_scope.cancel()
 
 
+async def test_a_full_send_buffer_loses_nothing_and_stops_only_the_sending():
+    """Losing a frame there would be an impairment that nobody asked for."""
+    with rigged() as rig:
+        frames = [(b"%d" % i).ljust(4096) for i in range(500)]
+        rig.machine.to_send.extend(("p0", frame) for frame in frames)
+        while rig.driver.has_more or len(rig.machine.to_send) == len(frames):
+            rig.driver.turn([])
+        waiting = len(rig.machine.to_send)
+        assert waiting
+        rig.cables[0].far.send(b"hello")
+        await rig.turn()
+        assert rig.machine.received
+        assert len(rig.machine.to_send) == waiting
+        left = []
+        while rig.machine.to_send:
+            left += rig.cables[0].arrived()
+            await rig.turn()
+        while len(left) < len(frames):
+            rig.driver.turn([])
+            left += rig.cables[0].arrived()
+        assert left == frames
+        assert rig.driver.counters()["send_buffer_full"]
+
+
 async def test_the_machine_expires_at_its_deadline_and_lateness_is_measured():
     with rigged() as rig:
         rig.machine.deadline = deadline = rig.clock.now() + MS
