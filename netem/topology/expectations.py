@@ -7,8 +7,8 @@ operator and a value. Who judges them is netem.host; this list is what a lab fil
 from typing import Literal
 
 STATEMENTS = {
-    "all_complete": "every message of the workload has completed, with whatever status",
-    "statuses": "of each flow, the first message that failed, or all, have its expect_status",
+    "all_complete": "every message has completed, with SUCCESS or its item's expect_status",
+    "statuses": "every flow has ended with its item's expect_status",
     "no_corruption": "what lies in memory at the end is what was sent",
     "no_retransmissions": "nothing was sent twice",
 }

@@ -51,6 +51,7 @@ MAX_TRANSPORTS = 64
 MAX_ITEMS = 1024
 MAX_QPS = 4096  # per pair of hosts of one item
 MAX_COUNT = 1_000_000
+MAX_SIZES = 64
 MAX_DILATION = 1_000_000
 NO_RATE = 0  # `rate: none`: no shaping, where a default would shape
 
@@ -277,6 +278,17 @@ _PSN = Whole(0, (1 << 24) - 1)
 _ACCESS = Scalar(_rights)
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """One size, or a list of them: messages of each size on the same queue pair, in order."""
+
+    def read(self, tree: Tree, path: str, problems: list[str]) -> object:
+        if isinstance(tree, list):
+            return Items(SIZE, MAX_SIZES).read(tree, path, problems)
+        size = SIZE.read(tree, path, problems)
+        return BAD if size is BAD else (size,)
+
+
 class ItemSpec(Spec, frozen=True, kw_only=True):
     """One item of the workload: messages of one kind between two hosts, or by a pattern."""
 
@@ -287,7 +299,7 @@ class ItemSpec(Spec, frozen=True, kw_only=True):
     transport: Annotated[str | None, Word("rc")] = None
     source: Annotated[str | None, Word("h0")] = field(name="from", default=None)
     target: Annotated[str | None, Word("h1")] = field(name="to", default=None)
-    size: Annotated[int | None, SIZE] = None
+    size: Annotated[tuple[int, ...], Sizes()] = ()
     count: Annotated[int, Whole(1, MAX_COUNT)] = 1
     qps: Annotated[int, Whole(1, MAX_QPS)] = 1
     at: Annotated[Ns | None, TIME] = None

@@ -21,7 +21,6 @@ from netem.topology.dilation import (
 )
 from netem.topology.identity import FlowIdentity, Identities
 from netem.topology.model import (
-    ATOMICS,
     RECEIVE_OPS,
     ChangeSpec,
     FaultSpec,
@@ -47,7 +46,7 @@ from netem.topology.plan import (
     Where,
     WorkPlan,
 )
-from netem.topology.regions import budget, receive_size, region_sizes
+from netem.topology.regions import budget, messages, receive_size, region_sizes
 from netem.topology.settings import (
     direction_impairment,
     link_mtu,
@@ -287,7 +286,7 @@ class _Planner:
             traffic_class=transport.tc,
             window=transport.window,
             credits=transport.credits,
-            work=(_work(index, item),),
+            work=tuple(_work(index, item, size) for size in item.size or (8,)),
         )
 
     # Faults, expectations, capture
@@ -359,11 +358,11 @@ class _Planner:
         return dilation(streams, kinds, calibration)
 
 
-def _work(index: int, item: ItemSpec) -> WorkPlan:
+def _work(index: int, item: ItemSpec, size: int) -> WorkPlan:
     return WorkPlan(
         item=index,
         op=item.op,
-        size=8 if item.op in ATOMICS else item.size or 0,
+        size=size,
         count=item.count,
         at=item.at,
         after=item.after,
@@ -381,7 +380,7 @@ def _work(index: int, item: ItemSpec) -> WorkPlan:
 
 def _responder(requester: QpPlan, item: ItemSpec, pair: Pair, identity: FlowIdentity) -> QpPlan:
     """Return the other end of a connection: the same facts the other way round."""
-    receives = item.count if item.recv_count is None else item.recv_count
+    receives = messages(item) if item.recv_count is None else item.recv_count
     takes_receive = item.op in RECEIVE_OPS
     return replace(
         requester,

@@ -33,14 +33,13 @@ def region_sizes(item: ItemSpec, transport: TransportSpec, most_bytes: int) -> R
     """
     if item.op in ATOMICS:
         return RegionSizes(WORD, item.region or ATOMIC_REGION)
-    size = item.size or 0
-    slot = whole_words(size)
+    slot = whole_words(largest(item))
     row = slot if item.op in {"write", "write_imm", "read"} else 0
     if item.op in RECEIVE_OPS and item.recv_count != 0:
         row += whole_words(receive_size(item))
     row = row or WORD
     two_windows = max(2, 2 * transport.window * transport.mtu // slot)
-    wanted = 1 if item.remote_offset else min(item.count, MAX_SLOTS, two_windows)
+    wanted = 1 if item.remote_offset else min(messages(item), MAX_SLOTS, two_windows)
     slots = max(1, min(wanted, most_bytes // max(slot, row)))
     return RegionSizes(slot * slots, item.region or row * slots)
 
@@ -49,7 +48,17 @@ def receive_size(item: ItemSpec) -> int:
     """Return the bytes of each receive: room for a SEND, none for a WRITE with immediate."""
     if item.recv_size is not None:
         return item.recv_size
-    return 0 if item.op == "write_imm" else item.size or 0
+    return 0 if item.op == "write_imm" else largest(item)
+
+
+def messages(item: ItemSpec) -> int:
+    """Return how many messages each queue pair of the item carries."""
+    return item.count * max(1, len(item.size))
+
+
+def largest(item: ItemSpec) -> int:
+    """Return the size of the item's largest message."""
+    return max(item.size, default=0)
 
 
 def whole_words(size: int) -> int:

@@ -8,9 +8,11 @@ from netem.topology.names import Names
 from netem.topology.regions import MAX_MEMORY, budget, region_sizes
 from netem.topology.settings import traits, transport_of
 from netem.topology.spelling import suggestion
+from netem.topology.units import format_size
 from netem.topology.wiring import Wiring, node_of
 from netem.topology.workload import NoPairError, Pair, Pairing
 
+MAX_MESSAGE = 1 << 31  # bytes. IBTA vol. 1, section 9.7.7
 MAX_FLOWS = 16_384  # Limit: of a lab; a QP pair costs each end some 10 KiB
 
 
@@ -97,16 +99,16 @@ def _item_problems(index: int, item: ItemSpec) -> Iterator[str]:
         if getattr(item, key) not in {None, False} and item.op not in ops:
             yield f"{key}: {item.op} has no use for it; only {', '.join(ops)}"
     if item.op in ATOMICS:
-        if item.size not in {None, 8}:
+        if item.size not in {(), (8,)}:
             yield "size: an atomic has 8B; leave it out"
         if item.compare is None and item.op == "cmp_swap":
             yield "compare: missing; what the word must hold to be swapped"
         if item.swap is None and item.op == "cmp_swap":
             yield "swap: missing; what the word becomes"
-    elif item.size is None:
+    elif not item.size:
         yield "size: missing; write for example 64KiB"
-    elif item.size > 1 << 31:
-        yield f"size: {item.size}B is larger than a message may be; at most 2GiB"
+    elif max(item.size) > MAX_MESSAGE:
+        yield f"size: {format_size(max(item.size))} is too large for a message; at most 2GiB"
     if item.after is not None and item.after >= index:
         above = f"legal: 0 to {index - 1}" if index else "the first item has none above it"
         yield f"after: {item.after} is not an item above this one; {above}"
