@@ -32,7 +32,8 @@ def region_sizes(item: ItemSpec, transport: TransportSpec, most_bytes: int) -> R
     offset leads out of it, unless the lab says how large the region is.
     """
     if item.op in ATOMICS:
-        return RegionSizes(WORD, item.region or ATOMIC_REGION)
+        slots = min(messages(item), transport.max_rd_atomic)
+        return RegionSizes(WORD * slots, item.region or ATOMIC_REGION)
     slot = whole_words(largest(item))
     row = slot if item.op in {"write", "write_imm", "read"} else 0
     if item.op in RECEIVE_OPS and item.recv_count != 0:

@@ -4,10 +4,15 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from netem.impair.describe import describe, describe_fault, time_text
+from netem.impair.describe import describe, describe_fault
 from netem.topology.mtu import mtu_sum
 from netem.topology.plan import LinkPlan, NodePlan, Plan, PortPlan, QpPlan
-from netem.topology.units import format_ack_timeout, format_rnr_timer, format_size
+from netem.topology.units import (
+    format_ack_timeout,
+    format_rnr_timer,
+    format_size,
+    format_time,
+)
 from netem.topology.wiring import Hop, Wiring
 
 
@@ -96,7 +101,7 @@ def summary(plan: Plan) -> Summary:
         paths=tuple(_paths(plan, flows)),
         faults=tuple(describe_fault(fault) for fault in plan.faults),
         changes=tuple(
-            f"at {time_text(change.at)} {change.on}: {describe(change.set)}"
+            f"at {format_time(change.at)} {change.on}: {describe(change.set)}"
             for change in plan.changes
         ),
         expectations=tuple(

@@ -87,18 +87,19 @@ def parse_rnr_timer(value: object) -> int:
 
 
 def format_time(time: Ns) -> str:
-    """Return `time` in the largest unit that shows it whole: 1500 is 1500ns, 2000 is 2us."""
-    return _format(time, TIMES)
+    """Return `time` exactly, in the largest unit that it has one of: 1500000 is 1.5ms."""
+    return _decimal(time, TIMES)
 
 
 def format_rate(rate: int) -> str:
-    """Return `rate` in the largest unit that shows it whole."""
-    return _format(rate, RATES)
+    """Return `rate` in the largest unit that it has one of: 2500000000 is 2.5gbit."""
+    return _decimal(rate, RATES)
 
 
 def format_size(size: int) -> str:
-    """Return `size` in the largest unit that shows it whole."""
-    return _format(size, SIZES)
+    """Return `size` in the largest unit that shows it whole: 65536 is 64KiB, 1500 is 1500B."""
+    unit = [unit for unit, factor in SIZES.items() if size % factor == 0][-1] if size else "B"
+    return f"{size // SIZES[unit]}{unit}"
 
 
 def format_percent(probability: float) -> str:
@@ -117,14 +118,17 @@ def format_ack_timeout(code: int) -> str:
 
 
 def _in_ms(time: Ns) -> str:
-    whole, rest = divmod(time, 1_000_000)
-    return f"{whole}.{rest:06d}".rstrip("0").rstrip(".") + "ms"
+    return _decimal(time, {"ms": TIMES["ms"]})
 
 
-def _format(value: int, units: Mapping[str, int]) -> str:
-    fitting = [unit for unit, factor in units.items() if value and value % factor == 0]
+def _decimal(value: int, units: Mapping[str, int]) -> str:
+    """Return `value` in the largest unit that is not above it, with all its decimals."""
+    fitting = [unit for unit, factor in units.items() if factor <= abs(value)]
     unit = fitting[-1] if fitting else next(iter(units))
-    return f"{value // units[unit]}{unit}"
+    whole, part = divmod(abs(value), units[unit])
+    decimals = f"{part:0{len(str(units[unit])) - 1}d}".rstrip("0") if part else ""
+    sign = "-" if value < 0 else ""
+    return f"{sign}{whole}.{decimals}{unit}" if decimals else f"{sign}{whole}{unit}"
 
 
 def _parse(
@@ -141,7 +145,8 @@ def _parse(
     if sign == "-" and amount:
         raise UnitError(f"{shown(value)} is negative; write for example {example}")
     if amount > maximum:
-        raise UnitError(f"{shown(value)} is too large; at most {_format(maximum, units)}")
+        largest = format_size(maximum) if units is SIZES else _decimal(maximum, units)
+        raise UnitError(f"{shown(value)} is too large; at most {largest}")
     return amount
 
 
