@@ -1,0 +1,30 @@
+"""A burst: packets of one message that are alike but for PSN and payload.
+
+Requester and responder decide in bursts; the device turns one into packets, either one by one
+(`templates`) or as a train (`train`). A single packet is a burst of one.
+"""
+
+from typing import NamedTuple
+
+from wire.codec import ReadBuffer
+
+
+class Burst(NamedTuple):
+    """`packets` packets with consecutive PSNs and the same headers behind the BTH.
+
+    Each carries `size` bytes of `data`, the last one what remains.
+    """
+
+    opcode: int
+    psn: int  # of the first, as on the wire
+    packets: int
+    extension: bytes  # all extension headers
+    data: ReadBuffer
+    size: int
+    ack_req: bool = False  # on the last packet
+    solicited: bool = False
+    transmission: int = 1  # 1: sent for the first time
+    why: str = ""  # it is sent again
+
+
+MAX_BURST = 64  # packets: bounds what is rendered ahead of a driver that stops draining

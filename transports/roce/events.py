@@ -1,0 +1,40 @@
+"""What a device tells its owner beside work completions. IBTA vol. 1, section 11.6.3."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from transports.roce.completion import WorkCompletion
+
+
+@dataclass(frozen=True, slots=True)
+class CommEstablished:
+    """The first packet reached a queue pair in RTR: the peer is in RTS."""
+
+    qp_num: int
+
+
+@dataclass(frozen=True, slots=True)
+class QpFatal:
+    """The responder refused a request for good; the queue pair is in ERR."""
+
+    qp_num: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SqDrained:
+    """A queue pair in SQD has finished every message that it had started."""
+
+    qp_num: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retransmitted:
+    """The requester went back to `psn`."""
+
+    qp_num: int
+    psn: int
+    why: str  # "timeout", "NAK", "RNR", "implied NAK"
+
+
+Event: TypeAlias = WorkCompletion | CommEstablished | QpFatal | SqDrained | Retransmitted

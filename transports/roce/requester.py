@@ -1,0 +1,476 @@
+"""The requester half of an RC queue pair. IBTA vol. 1, sections 9.7.3 to 9.7.6.
+
+Messages leave in PSN order and are retired in the same order. Three numbers, none of which
+wraps, say where we are:
+
+          acknowledged      sent, no answer yet       sent before, to be sent again    not yet
+    ---------------------|-------------------------|---------------------------------|---------
+                       _una                      _next                              _top
+
+_una <= _next <= _top. Going back means _next = _una: whatever a NAK or a timeout says, everything
+before the refused PSN counts as acknowledged first, so the place to go back to is always the
+oldest unacknowledged packet (go-back-N, section 9.7.5.2.4).
+
+    stimulus                      what it does
+    ACK of p                      retires SEND and WRITE packets up to p
+    sequence NAK of p             retires what is before p, goes back; costs a retry
+    RNR NAK of p                  the same, but not before the responder's time has passed
+    other NAK of p                retires what is before p, fails the message of p
+    READ or atomic response       retires what is before its message, then is placed if it is the
+                                  next one
+    any of these beyond an open READ or atomic, or a response beyond the next one: the response
+                                  in between is lost (implied NAK). Go back, once per missing PSN:
+                                  a row of such answers is one loss, the timer sees to the next
+    nothing for a while           goes back; costs a retry
+    a PSN that was never sent     a ghost: counted, changes nothing. So does an old one
+
+Timers: see `timers`. The one for answers runs while something is in flight and starts anew at
+each progress; a repeated ACK does not hold it off.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from transports.clock import Ns
+from transports.roce.arrivals import Arrival
+from transports.roce.bursts import Burst
+from transports.roce.completion import WcStatus, WorkCompletion
+from transports.roce.credits import SendCredits
+from transports.roce.events import Event, Retransmitted
+from transports.roce.memory import HOST_ORDER, Access, MemoryTable, ScatterGather
+from transports.roce.messages import Message
+from transports.roce.psn import MASK, unwrap
+from transports.roce.refusals import RefusalReason
+from transports.roce.retries import Cause, Retries
+from transports.roce.stats import QpStats
+from transports.roce.timers import Timer
+from transports.roce.work import MAX_MESSAGE, WC_OPCODE, SendWr
+from wire.roce.eths import RNR_TIMER_NS, AethKind, NakCode
+from wire.roce.opcodes import Opcode
+
+MAX_OPEN = (1 << 23) - 1  # PSNs. Section 9.7.2
+# Limit: AckReq on every 64th packet of a long message or four times per window.
+_MAX_ACK_EVERY = 64
+
+_FATAL: dict[int, WcStatus] = {
+    NakCode.INVALID_REQUEST: WcStatus.REM_INV_REQ_ERR,
+    NakCode.REMOTE_ACCESS_ERROR: WcStatus.REM_ACCESS_ERR,
+}  # every other code is REM_OP_ERR
+_FIRST_OR_ONLY = {Opcode.RC_READ_RESPONSE_FIRST, Opcode.RC_READ_RESPONSE_ONLY}
+_LAST_OR_ONLY = {Opcode.RC_READ_RESPONSE_LAST, Opcode.RC_READ_RESPONSE_ONLY}
+
+
+@dataclass(frozen=True, slots=True)
+class RequesterConfig:
+    """What the requester is given when its queue pair enters RTS."""
+
+    qp_num: int
+    pd: int
+    mtu: int
+    sq_psn: int
+    ack_timeout: Ns | None
+    retry_cnt: int
+    rnr_retry: int
+    max_rd_atomic: int
+    window: int  # most PSNs unacknowledged; a READ longer than that goes alone
+    credits_agreed: bool
+
+
+class Requester:
+    """Sends what is posted, and sees to it that each request completes exactly once."""
+
+    def __init__(
+        self,
+        config: RequesterConfig,
+        memory: MemoryTable,
+        events: deque[Event],
+        stats: QpStats,
+    ) -> None:
+        self._config = config
+        self._memory = memory
+        self._events = events
+        self._stats = stats
+        self._mtu = config.mtu
+        self._window = min(config.window, MAX_OPEN)
+        self._ack_every = max(1, min(self._window // 4, _MAX_ACK_EVERY))
+        self._queue: deque[Message] = deque()  # not yet complete, oldest first
+        self._cursor = 0  # index in _queue of the message that _next lies in
+        self._una = self._next = self._top = self._tail = config.sq_psn
+        self._open_responses = 0  # READs and atomics sent and not answered
+        self._implied = -1  # _una for which an implied NAK was obeyed
+        self._sendings: dict[int, int] = {}  # PSN to sendings, where more than one; in window
+        self._again_stop = config.sq_psn  # what is before it is sent again because of _why
+        self._why = ""
+        self._credits = SendCredits(limit=0 if config.credits_agreed else None)
+        self._retries = Retries(config.retry_cnt, config.rnr_retry)
+        self._timer = Timer.NONE
+        self._alarm: Ns = 0
+        self.is_draining = False  # SQD: start no message
+        self.is_failed = False
+
+    @property
+    def deadline(self) -> Ns | None:
+        return None if self._timer is Timer.NONE else self._alarm
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether no message is under way."""
+        return not self._queue or not self._queue[0].started
+
+    @property
+    def queued(self) -> int:
+        """Return the number of requests that are not complete."""
+        return len(self._queue)
+
+    def post(self, wr: SendWr) -> None:
+        """Queue a request; its PSNs are the next ones."""
+        message = Message(wr, wr.length, self._mtu, self._tail, self._ack_every)
+        if wr.inline is not None:
+            message.data = ScatterGather([memoryview(wr.inline)], len(wr.inline))
+        self._tail = message.stop
+        self._queue.append(message)
+
+    # -- sending --------------------------------------------------------------------------
+
+    def next_burst(self, now: Ns) -> Burst | None:
+        """Return what to send next, which then counts as sent; None for nothing at present."""
+        if self._timer is Timer.RNR or self._cursor == len(self._queue):
+            return None
+        message = self._queue[self._cursor]
+        if not message.started and not self._start(message, now):
+            return None
+        psn = self._next
+        if message.waits_for_response:
+            if psn != self._una and message.stop - self._una > self._window:
+                return None
+            burst = message.burst(psn, 1, 1, self._why if psn < self._again_stop else "")
+            self._next = message.stop
+        else:
+            room = self._una + self._window - psn
+            if room <= 0:
+                return None
+            if psn < self._top:
+                burst = self._burst_again(message, psn, room)
+            else:
+                burst = message.burst(psn, room, 1, "")
+            self._next = psn + burst.packets
+        if self._next == message.stop:
+            self._cursor += 1
+        if psn == self._una and psn >= self._top:  # the first after an idle time
+            self._retries.progress(now)
+        self._top = max(self._top, self._next)
+        if self._timer is Timer.NONE and self._config.ack_timeout is not None:
+            self._arm(now)
+        return burst
+
+    def _burst_again(self, message: Message, psn: int, room: int) -> Burst:
+        """Return packets that were sent before, all of them equally often."""
+        sendings = self._sendings
+        times = sendings.get(psn, 1) + 1
+        limit = min(room, self._top - psn)
+        count = 1
+        while count < limit and sendings.get(psn + count, 1) + 1 == times:
+            count += 1
+        burst = message.burst(psn, count, times, self._why)
+        for again in range(psn, psn + burst.packets):
+            sendings[again] = times
+        return burst
+
+    def _start(self, message: Message, now: Ns) -> bool:
+        """Start `message` if nothing stands against it."""
+        wr = message.wr
+        if self.is_draining:
+            return False
+        if wr.fence and self._open_responses:
+            return False
+        if (
+            message.waits_for_response
+            and 0 < self._config.max_rd_atomic <= self._open_responses
+        ):
+            return False
+        if not self._credits.may_start(message.takes_receive):
+            return False
+        if (fault := self._local_fault(message)) is not None:
+            # Earlier requests complete first, so that the order holds.
+            if self._cursor == 0:
+                status, what = fault
+                self._fail(status, what, now)
+            return False
+        message.started = True
+        self._credits.start(message.takes_receive)
+        self._open_responses += message.waits_for_response
+        return True
+
+    def _local_fault(self, message: Message) -> tuple[WcStatus, str] | None:
+        """Return what is wrong with `message` on our side; find its memory if nothing is."""
+        packets = message.stop - message.start
+        if message.length > MAX_MESSAGE or (message.is_read and packets > MAX_OPEN):
+            return WcStatus.LOC_LEN_ERR, f"message of {message.length} bytes"
+        if message.is_atomic and message.length != 8:
+            return WcStatus.LOC_LEN_ERR, f"atomic of {message.length} bytes"
+        if message.waits_for_response and not self._config.max_rd_atomic:
+            return WcStatus.LOC_QP_OP_ERR, "max_rd_atomic is 0"
+        if message.data is None:
+            right = Access.LOCAL_WRITE if message.waits_for_response else 0
+            message.data = self._memory.local(message.wr.sge, right, self._config.pd)
+        if message.data is None:
+            return WcStatus.LOC_PROT_ERR, "a gather entry outside its memory region"
+        return None
+
+    # -- answers --------------------------------------------------------------------------
+
+    def receive_ack(self, psn: int, aeth: int, now: Ns) -> RefusalReason | None:
+        """Take an ACK or NAK. `aeth` is the AETH as one integer. Section 9.7.5."""
+        acked = unwrap(psn, self._una)
+        code = aeth >> 24 & 0x1F
+        kind = aeth >> 29
+        if kind not in _KNOWN_KINDS:
+            return RefusalReason.RESERVED_SYNDROME
+        if acked >= self._top:
+            return self._ghost()
+        if kind == AethKind.ACK:
+            if acked >= self._una - 1:  # a repeated one may bring new credits
+                self._credits.receive(code, aeth & MASK)
+            if acked < self._una:
+                return self._old()
+            self._acknowledge(acked + 1, now)
+            return None
+        if acked < self._una or self._next == self._una:
+            # Already acknowledged, or gone back to and not yet sent again.
+            return self._old()
+        self._acknowledge(acked, now)
+        if self._una != acked or self.is_failed:
+            return None  # an open READ lies before it: implied NAK
+        if kind == AethKind.RNR_NAK:
+            self._stats.rnr_naks += 1
+            self._go_back(Cause.RNR, now)
+            if not self.is_failed:
+                self._timer = Timer.RNR
+                self._alarm = now + RNR_TIMER_NS[code]
+        elif code == NakCode.PSN_SEQUENCE_ERROR:
+            self._stats.naks += 1
+            self._go_back(Cause.NAK, now)
+        else:
+            self._fail(
+                _FATAL.get(code, WcStatus.REM_OP_ERR), f"refused by NAK {aeth >> 24:#x}", now
+            )
+        return None
+
+    def receive_read_response(
+        self, arrival: Arrival, aeth: int | None, now: Ns
+    ) -> RefusalReason | None:
+        """Take one packet of a READ response. `aeth` is None in a MIDDLE. Section 9.7.5.1.9."""
+        answered = unwrap(arrival.psn, self._una)
+        if (reason := self._out_of_window(answered)) is not None:
+            return reason
+        opcode, payload = arrival.opcode, arrival.payload
+        message = self._queue[0]
+        if not (message.is_read and answered == self._una):
+            if not self._is_next_response(answered, now):
+                return None
+            message = self._queue[0]
+        is_last = answered == message.stop - 1
+        offset = (answered - message.start) * self._mtu
+        size = message.length - offset if is_last else self._mtu
+        fits = (
+            message.is_read
+            and len(payload) == size
+            and (opcode in _LAST_OR_ONLY) == is_last
+            and (opcode not in _FIRST_OR_ONLY or answered == message.asked)
+        )
+        if not fits:
+            self._fail(
+                WcStatus.BAD_RESP_ERR, f"response {opcode:#x} of {len(payload)} bytes", now
+            )
+            return None
+        if aeth is not None and aeth >> 29 == AethKind.ACK:
+            self._credits.receive(aeth >> 24 & 0x1F, aeth & MASK)
+        assert message.data is not None
+        message.data.write(offset, payload)
+        self._una += 1
+        self._answered(message, now)
+        return None
+
+    def receive_atomic_response(
+        self, psn: int, aeth: int, original: int, now: Ns
+    ) -> RefusalReason | None:
+        """Take the response of an atomic: what the memory held before. Section 9.4.5."""
+        answered = unwrap(psn, self._una)
+        if (reason := self._out_of_window(answered)) is not None:
+            return reason
+        if not self._is_next_response(answered, now):
+            return None
+        message = self._queue[0]
+        if not message.is_atomic:
+            self._fail(WcStatus.BAD_RESP_ERR, "atomic response", now)
+            return None
+        if aeth >> 29 == AethKind.ACK:
+            self._credits.receive(aeth >> 24 & 0x1F, aeth & MASK)
+        assert message.data is not None
+        message.data.write(0, original.to_bytes(8, HOST_ORDER))
+        self._una += 1
+        self._answered(message, now)
+        return None
+
+    def _out_of_window(self, answered: int) -> RefusalReason | None:
+        if answered >= self._top:
+            return self._ghost()
+        if answered < self._una:
+            return self._old()
+        return None
+
+    def _is_next_response(self, answered: int, now: Ns) -> bool:
+        """Retire what a response acknowledges; say whether it is the next one to be placed."""
+        for message in self._queue:
+            if answered < message.stop:
+                self._acknowledge(message.start, now)
+                if self._una < message.start:  # an earlier response is missing: implied NAK
+                    return False
+                if message.waits_for_response and answered > self._una:
+                    self._implied_nak(now)
+                    return False
+                return True
+        raise AssertionError("an open PSN belongs to no message")
+
+    def _answered(self, message: Message, now: Ns) -> None:
+        """Note that the response to the oldest message has come one packet further."""
+        if self._una == message.stop:
+            self._open_responses -= 1
+            self._retire(message)
+        self._progress(now)
+
+    def _acknowledge(self, stop: int, now: Ns) -> None:
+        """Retire every SEND and WRITE packet before `stop`, up to the first open response."""
+        una = self._una
+        queue = self._queue
+        while una < stop:
+            message = queue[0]
+            if message.waits_for_response:
+                break
+            if message.stop > stop:
+                una = stop
+                break
+            una = message.stop
+            self._retire(message)
+        if una != self._una:
+            self._una = una
+            self._progress(now)
+        if una < stop:
+            self._implied_nak(now)
+
+    def _retire(self, message: Message) -> None:
+        """Complete the oldest message."""
+        self._queue.popleft()
+        self._cursor -= 1
+        wr = message.wr
+        if wr.signaled:
+            length = message.length if message.waits_for_response else 0
+            self._events.append(
+                WorkCompletion(
+                    wr.wr_id,
+                    WcStatus.SUCCESS,
+                    WC_OPCODE[wr.opcode],
+                    length,
+                    self._config.qp_num,
+                )
+            )
+
+    def _progress(self, now: Ns) -> None:
+        """Restore the retries and start the timer anew: _una has moved."""
+        if self._next < self._una:  # answered while about to be sent again
+            self._next = self._una
+            self._cursor = 0
+        self._retries.progress(now)
+        if self._sendings:
+            if self._una >= self._again_stop:
+                self._sendings.clear()
+            else:
+                for psn in [psn for psn in self._sendings if psn < self._una]:
+                    del self._sendings[psn]
+        if self._next > self._una:
+            self._arm(now)
+        else:
+            self._timer = Timer.NONE
+
+    # -- recovery -------------------------------------------------------------------------
+
+    def expire(self, now: Ns) -> None:
+        """Go back if an answer is overdue; go on if the wait after an RNR NAK is over."""
+        if self._timer is Timer.NONE or now < self._alarm:
+            return
+        if self._timer is Timer.RNR:
+            self._timer = Timer.NONE
+            return
+        self._stats.timeouts += 1
+        self._go_back(Cause.TIMEOUT, now)
+
+    def _implied_nak(self, now: Ns) -> None:
+        """Ask again for the response that did not come, unless that was done already."""
+        if self._una in {self._implied, self._next}:
+            return
+        self._implied = self._una
+        self._stats.implied_naks += 1
+        self._go_back(Cause.IMPLIED_NAK, now)
+
+    def _go_back(self, cause: Cause, now: Ns) -> None:
+        """Send again from the oldest unacknowledged packet on, or give up."""
+        if not self._retries.spend(cause):
+            self._fail(self._retries.verdict(cause), "", now, cause)
+            return
+        self._timer = Timer.NONE
+        self._next = self._una
+        self._cursor = 0
+        self._again_stop = self._top
+        self._why = cause.value
+        self._events.append(Retransmitted(self._config.qp_num, self._una & MASK, cause.value))
+
+    def _arm(self, now: Ns) -> None:
+        if self._config.ack_timeout is None:
+            self._timer = Timer.NONE
+            return
+        self._timer = Timer.ANSWER
+        self._alarm = now + self._config.ack_timeout
+
+    # -- the end --------------------------------------------------------------------------
+
+    def _fail(self, status: WcStatus, what: str, now: Ns, cause: Cause | None = None) -> None:
+        """Complete the oldest message with an error; the owner flushes the rest."""
+        qp_num = self._config.qp_num
+        if cause is not None:
+            detail = self._retries.story(cause, qp_num, self._una & MASK, now)
+        else:
+            detail = f"QP {qp_num:#x} PSN {self._una & MASK:#08x}: {what}"
+        message = self._queue.popleft()
+        wr = message.wr
+        self._events.append(
+            WorkCompletion(wr.wr_id, status, WC_OPCODE[wr.opcode], 0, qp_num, detail=detail)
+        )
+        self._timer = Timer.NONE
+        self.is_failed = True
+
+    def flush(self) -> None:
+        """Complete everything that is queued with WR_FLUSH_ERR, in order."""
+        self._timer = Timer.NONE
+        self._cursor = 0
+        for message in self._queue:
+            self._events.append(flushed(message.wr, self._config.qp_num))
+        self._queue.clear()
+
+    def _ghost(self) -> RefusalReason:
+        self._stats.ghost_acks += 1
+        return RefusalReason.GHOST_ACK
+
+    def _old(self) -> RefusalReason:
+        self._stats.old_acks += 1
+        return RefusalReason.OLD_ACK
+
+
+_KNOWN_KINDS = {AethKind.ACK.value, AethKind.RNR_NAK.value, AethKind.NAK.value}
+
+
+def flushed(wr: SendWr, qp_num: int) -> WorkCompletion:
+    """Return the completion of a request that a queue pair in ERR will never execute."""
+    return WorkCompletion(
+        wr.wr_id, WcStatus.WR_FLUSH_ERR, WC_OPCODE[wr.opcode], 0, qp_num,
+        detail=f"QP {qp_num:#x}: flushed",
+    )  # fmt: skip

@@ -1,0 +1,484 @@
+"""The responder half of an RC queue pair. IBTA vol. 1, sections 9.7.4 and 9.7.5.
+
+Requests are executed in PSN order. With e the expected PSN, a request is
+
+    at e       checked, executed, and acknowledged if it asks for it
+    ahead      dropped. The first one gets a NAK of e; then silence until e arrives (one NAK per
+               gap). After an RNR NAK there is silence at once
+    behind     a duplicate: a SEND or WRITE is acknowledged again but not executed, a READ is
+               executed again, an atomic is answered with the value that was saved
+
+Checks at e, in this order; the first that fails decides:
+
+    opcode sequence              NAK invalid request
+    access rights of the QP      NAK invalid request
+    READ, atomic: a resource     NAK invalid request
+    receive WQE                  RNR NAK
+    payload length               NAK invalid request
+    R_Key, rights, range         NAK remote access error; not looked at for zero bytes (C9-88)
+    atomic address alignment     NAK invalid request
+    SEND fits the receive WQE    NAK invalid request; the receive completes with LOC_LEN_ERR
+    receive WQE's own memory     NAK remote operational error, LOC_PROT_ERR
+
+A NAK other than the RNR one is final: the queue pair is in ERR afterwards. MSN counts a message
+when its last packet is executed, a READ when it begins (C9-148).
+
+Data lands when its packet is executed. A WRITE is silent at the target: the application learns of
+it only by a later message that takes a receive WQE, such as a WRITE with immediate.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from transports.clock import Ns
+from transports.roce.arrivals import ACK_REQ, HEADERS_SIZE, PAD_BITS, Arrival
+from transports.roce.bursts import Burst
+from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
+from transports.roce.credits import offered_code
+from transports.roce.events import Event
+from transports.roce.memory import HOST_ORDER, Access, MemoryRegion, MemoryTable, ScatterGather
+from transports.roce.messages import packet_count
+from transports.roce.psn import MASK, psn_add, psn_distance
+from transports.roce.refusals import RefusalReason
+from transports.roce.responses import Answer, Responses
+from transports.roce.saved import Saved, SavedRing
+from transports.roce.stats import QpStats
+from transports.roce.work import MAX_MESSAGE, RecvWr
+from wire.roce.bth import BTH
+from wire.roce.eths import ATOMIC_ETH, IETH, IMMDT, RETH, Aeth, NakCode
+from wire.roce.opcodes import OPCODES, Family, Opcode, Position
+
+_U64 = 0xFFFFFFFFFFFFFFFF
+_MAX_SPAN = (1 << 23) - 1  # PSNs of one READ: more could not be told from duplicates
+# Nothing that is refused for good is also retried, so this cannot be mistaken for a NAK code.
+_RNR = -1
+
+
+@dataclass(slots=True, eq=False)
+class Inbound:
+    """The message that is being received: FIRST has come, LAST has not."""
+
+    family: Family
+    middle: int  # opcode of its MIDDLE packets
+    middle_size: int  # and their length, from the BTH to the ICRC
+    target: ScatterGather
+    length: int  # of a WRITE, from its RETH; of the receive WQE for a SEND
+    received: int = 0  # bytes
+    region: MemoryRegion | None = None  # WRITE
+    wr: RecvWr | None = None  # SEND
+
+
+@dataclass(frozen=True, slots=True)
+class ResponderConfig:
+    """What the responder is given when its queue pair enters RTR."""
+
+    qp_num: int
+    pd: int
+    mtu: int
+    rq_psn: int
+    max_dest_rd_atomic: int
+    offers_credits: bool
+
+
+class Responder:
+    """Executes requests and queues what answers them."""
+
+    def __init__(
+        self,
+        config: ResponderConfig,
+        receives: deque[RecvWr],
+        memory: MemoryTable,
+        events: deque[Event],
+        stats: QpStats,
+    ) -> None:
+        self._qp_num = config.qp_num
+        self._pd = config.pd
+        self._mtu = config.mtu
+        self._memory = memory
+        self._events = events
+        self._stats = stats
+        self._receives = receives
+        self._offers_credits = config.offers_credits
+        self._saved = SavedRing(config.max_dest_rd_atomic)
+        self._responses = Responses(config.mtu)
+        self._message: Inbound | None = None
+        self._is_refusing = False  # a NAK or RNR NAK of the expected PSN is out
+        self._has_executed = False
+        self.expected_psn = config.rq_psn
+        self.msn = 0
+        self.access = 0  # of the queue pair
+        self.min_rnr_timer = 0
+        self.failure = ""  # why the queue pair is to go to ERR
+
+    # -- in -------------------------------------------------------------------------------
+
+    def receive(self, request: Arrival) -> RefusalReason | None:
+        """Take one request."""
+        message = self._message
+        if (
+            message is not None
+            and request.opcode == message.middle
+            and request.psn_word & MASK == self.expected_psn
+            and request.end - request.bth == message.middle_size
+            and not request.bits & PAD_BITS
+            and message.received + self._mtu <= message.length
+            and (message.region is None or message.region.is_valid)
+        ):
+            # In-order MIDDLE: what `_continue` does once nothing can fail. Bench rc-receive.
+            start = request.bth + BTH.size
+            message.target.write(message.received, request.view[start : request.end])
+            message.received += self._mtu
+            self._executed(request.psn_word & MASK, 1, request.psn_word >= ACK_REQ)
+            return None
+        distance = psn_distance(self.expected_psn, request.psn)
+        if distance > 0:
+            return self._ahead()
+        if distance < 0:
+            return self._duplicate(request)
+        nak = self._EXECUTE[request.opcode](self, request)
+        if nak == _RNR:
+            self._not_ready()
+        elif nak is not None:
+            self._refuse(NakCode(nak), request.psn)
+        return None
+
+    def _ahead(self) -> RefusalReason | None:
+        """Answer the first packet behind a gap. Section 9.7.5.2.4."""
+        if self._is_refusing:
+            return RefusalReason.AHEAD
+        self._is_refusing = True
+        self._stats.naks += 1
+        syndrome = Aeth.nak(0, NakCode.PSN_SEQUENCE_ERROR).syndrome
+        self._responses.refuse(Answer(self.expected_psn, syndrome, self.msn))
+        return None
+
+    def _duplicate(self, request: Arrival) -> RefusalReason | None:
+        """Answer what was executed before. Sections 9.7.5.1.3 to 9.7.5.1.6."""
+        self._stats.duplicates += 1
+        info = OPCODES[request.opcode]
+        if info.family in {Family.SEND, Family.WRITE} and self._has_executed:
+            self._acknowledge(psn_add(self.expected_psn, -1), "duplicate")
+            return None
+        saved = self._saved.find(request.psn)
+        if saved is None or not self._matches(saved, request, info.family):
+            return RefusalReason.DUPLICATE_NOT_SAVED
+        index = psn_distance(saved.psn, request.psn)
+        if saved.is_open and saved.next == saved.first == index:
+            return None  # that very response is still queued, untouched
+        saved.first = index
+        saved.msn = self.msn
+        saved.sendings += 1
+        self._responses.respond(saved)
+        return None
+
+    def _matches(self, saved: Saved, request: Arrival, family: Family) -> bool:
+        """Say whether a duplicate READ or atomic is the one that was saved."""
+        if family is Family.ATOMIC:
+            return not saved.is_read
+        if family is not Family.READ:
+            return False
+        va, r_key, length = RETH.unpack_from(request.view, request.extension)
+        return saved.is_asked_again(request.psn, r_key, va, length, self._mtu) and (
+            saved.region is None or saved.region.is_valid
+        )
+
+    # -- execution, one method per kind; each returns a NAK code, _RNR or None ---------------
+
+    def _send(self, request: Arrival) -> int | None:
+        """Execute SEND First or Only."""
+        is_only = OPCODES[request.opcode].position is Position.ONLY
+        if self._message is not None:
+            return NakCode.INVALID_REQUEST
+        if not self._receives:
+            return _RNR
+        payload = request.payload
+        size = len(payload)
+        if not request.is_padded_right or (size > self._mtu if is_only else size != self._mtu):
+            return NakCode.INVALID_REQUEST
+        wr = self._receives[0]
+        target = self._memory.local(wr.sge, Access.LOCAL_WRITE, self._pd)
+        if target is None:
+            return self._fail_receive(WcStatus.LOC_PROT_ERR)
+        if size > target.length:
+            return self._fail_receive(WcStatus.LOC_LEN_ERR)
+        if is_only and not self._may_invalidate(request):
+            return NakCode.REMOTE_ACCESS_ERROR
+        self._receives.popleft()
+        target.write(0, payload)
+        message = Inbound(
+            Family.SEND, Opcode.RC_SEND_MIDDLE, BTH.size + self._mtu, target, target.length, size,
+            wr=wr,
+        )  # fmt: skip
+        if is_only:
+            self._complete(request, message)
+        else:
+            self._message = message
+        self._executed(request.psn, 1, request.ack_req)
+        return None
+
+    def _write(self, request: Arrival) -> int | None:
+        """Execute WRITE First or Only, with or without immediate."""
+        info = OPCODES[request.opcode]
+        is_only = info.position is Position.ONLY
+        if self._message is not None or not self.access & Access.REMOTE_WRITE:
+            return NakCode.INVALID_REQUEST
+        if info.takes_receive and not self._receives:
+            return _RNR
+        va, r_key, length = RETH.unpack_from(request.view, request.extension)
+        payload = request.payload
+        size = len(payload)
+        fits = size == length <= self._mtu if is_only else size == self._mtu <= length
+        if not fits or length > MAX_MESSAGE or not request.is_padded_right:
+            return NakCode.INVALID_REQUEST
+        region = None
+        target = _NOWHERE
+        if length:
+            region = self._memory.remote(r_key, va, length, Access.REMOTE_WRITE, self._pd)
+            if region is None:
+                return NakCode.REMOTE_ACCESS_ERROR
+            start = va - region.addr
+            target = ScatterGather([region.view[start : start + length]], length)
+            target.write(0, payload)
+        message = Inbound(
+            Family.WRITE,
+            Opcode.RC_WRITE_MIDDLE,
+            BTH.size + self._mtu,
+            target,
+            length,
+            size,
+            region,
+        )
+        if is_only:
+            self._complete(request, message)
+        else:
+            self._message = message
+        self._executed(request.psn, 1, request.ack_req)
+        return None
+
+    def _continue(self, request: Arrival) -> int | None:
+        """Execute a MIDDLE or LAST."""
+        info = OPCODES[request.opcode]
+        is_last = info.position is Position.LAST
+        message = self._message
+        if message is None or message.family is not info.family:
+            return NakCode.INVALID_REQUEST
+        if (
+            is_last
+            and info.family is Family.WRITE
+            and info.takes_receive
+            and not self._receives
+        ):
+            return _RNR
+        payload = request.payload
+        size = len(payload)
+        received = message.received + size
+        fits = 0 < size <= self._mtu if is_last else size == self._mtu
+        if not fits or not request.is_padded_right:
+            return NakCode.INVALID_REQUEST
+        if message.region is not None:
+            if received > message.length or (is_last and received < message.length):
+                return NakCode.INVALID_REQUEST
+            if not message.region.is_valid:
+                return NakCode.REMOTE_ACCESS_ERROR
+        elif received > message.length:
+            return self._fail_receive(WcStatus.LOC_LEN_ERR)
+        if is_last and not self._may_invalidate(request):
+            return NakCode.REMOTE_ACCESS_ERROR
+        message.target.write(message.received, payload)
+        message.received = received
+        if is_last:
+            self._message = None
+            self._complete(request, message)
+        self._executed(request.psn, 1, request.ack_req)
+        return None
+
+    def _read(self, request: Arrival) -> int | None:
+        """Execute a READ: its response is made when it is sent. Section 9.7.5.1.9."""
+        refused = self._message is not None or not self.access & Access.REMOTE_READ
+        if refused or not self._saved.has_room:
+            return NakCode.INVALID_REQUEST
+        va, r_key, length = RETH.unpack_from(request.view, request.extension)
+        span = packet_count(length, self._mtu)
+        if request.payload or length > MAX_MESSAGE or span > _MAX_SPAN:
+            return NakCode.INVALID_REQUEST
+        region = None
+        if length:
+            region = self._memory.remote(r_key, va, length, Access.REMOTE_READ, self._pd)
+            if region is None:
+                return NakCode.REMOTE_ACCESS_ERROR
+        self._count_message()
+        saved = Saved(request.psn, span, r_key, va, length, self.msn, region)
+        self._saved.add(saved)
+        self._responses.respond(saved)
+        self._executed(request.psn, span, ack_req=False)
+        return None
+
+    def _atomic(self, request: Arrival) -> int | None:
+        """Execute CmpSwap or FetchAdd. Section 9.4.5."""
+        refused = self._message is not None or not self.access & Access.REMOTE_ATOMIC
+        if refused or not self._saved.has_room or request.payload:
+            return NakCode.INVALID_REQUEST
+        va, r_key, swap_add, compare = ATOMIC_ETH.unpack_from(request.view, request.extension)
+        region = self._memory.remote(r_key, va, 8, Access.REMOTE_ATOMIC, self._pd)
+        if region is None:
+            return NakCode.REMOTE_ACCESS_ERROR
+        if va % 8:
+            return NakCode.INVALID_REQUEST
+        start = va - region.addr
+        place = region.view[start : start + 8]
+        original = int.from_bytes(place, HOST_ORDER)
+        if request.opcode == Opcode.RC_FETCH_ADD:
+            value = (original + swap_add) & _U64
+        else:
+            value = swap_add if original == compare else original
+        place[:] = value.to_bytes(8, HOST_ORDER)
+        self._count_message()
+        saved = Saved(request.psn, 1, r_key, va, 8, self.msn, region, original)
+        self._saved.add(saved)
+        self._responses.respond(saved)
+        self._executed(request.psn, 1, ack_req=False)
+        return None
+
+    def _unsupported(self, _request: Arrival) -> int | None:
+        """Refuse FLUSH and ATOMIC WRITE, which this device does not offer. Annex A19."""
+        return NakCode.INVALID_REQUEST
+
+    _EXECUTE: ClassVar[dict[int, Callable[["Responder", Arrival], int | None]]] = {
+        Opcode.RC_SEND_FIRST: _send,
+        Opcode.RC_SEND_MIDDLE: _continue,
+        Opcode.RC_SEND_LAST: _continue,
+        Opcode.RC_SEND_LAST_IMM: _continue,
+        Opcode.RC_SEND_LAST_INV: _continue,
+        Opcode.RC_SEND_ONLY: _send,
+        Opcode.RC_SEND_ONLY_IMM: _send,
+        Opcode.RC_SEND_ONLY_INV: _send,
+        Opcode.RC_WRITE_FIRST: _write,
+        Opcode.RC_WRITE_MIDDLE: _continue,
+        Opcode.RC_WRITE_LAST: _continue,
+        Opcode.RC_WRITE_LAST_IMM: _continue,
+        Opcode.RC_WRITE_ONLY: _write,
+        Opcode.RC_WRITE_ONLY_IMM: _write,
+        Opcode.RC_READ_REQUEST: _read,
+        Opcode.RC_CMP_SWAP: _atomic,
+        Opcode.RC_FETCH_ADD: _atomic,
+        Opcode.RC_FLUSH: _unsupported,
+        Opcode.RC_ATOMIC_WRITE: _unsupported,
+    }
+
+    # -- what execution has in common -------------------------------------------------------
+
+    def _executed(self, psn: int, span: int, ack_req: bool) -> None:
+        self.expected_psn = (psn + span) & MASK
+        self._is_refusing = False
+        self._has_executed = True
+        if ack_req:
+            self._acknowledge(psn, "")
+
+    def _acknowledge(self, psn: int, why: str) -> None:
+        self._responses.acknowledge(Answer(psn, self.credit, self.msn, why))
+
+    @property
+    def credit(self) -> int:
+        """Return the credit code to send: also the syndrome of an ACK."""
+        return offered_code(len(self._receives), self._offers_credits)
+
+    def _count_message(self) -> None:
+        self.msn = (self.msn + 1) & MASK
+
+    def _may_invalidate(self, request: Arrival) -> bool:
+        """Say whether a SEND with invalidate names a key that may go; true for all others."""
+        if not OPCODES[request.opcode].has_inv:
+            return True
+        (r_key,) = IETH.unpack_from(request.view, request.extension)
+        return self._memory.may_invalidate(r_key, self._pd)
+
+    def _complete(self, request: Arrival, message: Inbound) -> None:
+        """Finish a message: count it, and complete the receive WQE that it takes."""
+        self._count_message()
+        info = OPCODES[request.opcode]
+        wr = message.wr
+        opcode = WcOpcode.RECV
+        if wr is None:
+            if not info.completes_receive:
+                return
+            wr = self._receives.popleft()
+            opcode = WcOpcode.RECV_RDMA_WITH_IMM
+        imm = r_key = None
+        trailer = request.bth + HEADERS_SIZE[request.opcode] - IMMDT.size
+        if info.has_imm:
+            (imm,) = IMMDT.unpack_from(request.view, trailer)
+        elif info.has_inv:
+            (r_key,) = IETH.unpack_from(request.view, trailer)
+            self._memory.invalidate(r_key)
+        self._events.append(
+            WorkCompletion(
+                wr.wr_id, WcStatus.SUCCESS, opcode, message.received, self._qp_num, imm, r_key,
+                solicited=request.is_solicited,
+            )
+        )  # fmt: skip
+
+    # -- refusals ---------------------------------------------------------------------------
+
+    def _not_ready(self) -> None:
+        """Ask for a pause: there is no receive WQE. Section 9.7.5.2.8."""
+        self._is_refusing = True
+        self._stats.rnr_naks += 1
+        syndrome = Aeth.rnr_nak(0, self.min_rnr_timer).syndrome
+        self._responses.refuse(Answer(self.expected_psn, syndrome, self.msn))
+
+    def _refuse(self, code: NakCode, psn: int) -> None:
+        """Send the last word of this connection."""
+        self._responses.refuse(Answer(psn, Aeth.nak(0, code).syndrome, self.msn, is_final=True))
+        self.failure = f"PSN {psn:#08x}: {code.name.lower().replace('_', ' ')}"
+
+    def _fail_receive(self, status: WcStatus) -> NakCode:
+        """Complete the receive WQE of the message at hand with an error."""
+        message = self._message
+        self._message = None
+        wr = message.wr if message is not None and message.wr is not None else None
+        if wr is None:
+            wr = self._receives.popleft()
+        detail = f"QP {self._qp_num:#x} PSN {self.expected_psn:#08x}: {_RECEIVE_ERRORS[status]}"
+        self._events.append(
+            WorkCompletion(
+                wr.wr_id, status, WcOpcode.RECV, 0, self._qp_num, solicited=True, detail=detail
+            )
+        )
+        if status is WcStatus.LOC_LEN_ERR:
+            return NakCode.INVALID_REQUEST
+        return NakCode.REMOTE_OPERATIONAL_ERROR
+
+    def flush(self) -> None:
+        """Complete the receive WQE under way, if any, with WR_FLUSH_ERR."""
+        if self._message is not None and self._message.wr is not None:
+            self._receives.appendleft(self._message.wr)
+        self._message = None
+
+    def clear(self) -> None:
+        """Forget what is still to be sent."""
+        self._responses.clear()
+
+    # -- out ------------------------------------------------------------------------------
+
+    @property
+    def has_responses(self) -> bool:
+        return len(self._responses) > 0
+
+    def next_burst(self, _now: Ns) -> Burst | None:
+        """Return the next packets to send, which then count as sent."""
+        burst = self._responses.next_burst(self.credit)
+        if isinstance(burst, Saved):  # its memory was deregistered while it was being read
+            self._responses.clear()
+            self._refuse(NakCode.REMOTE_ACCESS_ERROR, psn_add(burst.psn, burst.next))
+            burst = self._responses.next_burst(self.credit)
+        assert not isinstance(burst, Saved)
+        return burst
+
+
+_NOWHERE = ScatterGather([], 0)
+_RECEIVE_ERRORS = {
+    WcStatus.LOC_LEN_ERR: "message longer than the receive buffer",
+    WcStatus.LOC_PROT_ERR: "receive buffer outside its memory region",
+}
