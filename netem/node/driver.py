@@ -43,38 +43,48 @@ class Driver(ABC):
     """Runs one machine. Sockets, spool and timer are opened and closed by the owner."""
 
     def __init__(
-        self,
-        machine: TimedMachine,
-        turns: Turns,
-        clock: RealClock,
-        changes: Iterable[ChangePlan],
-        tell: Tell,
+        self, machine: TimedMachine, turns: Turns, changes: Iterable[ChangePlan], tell: Tell
     ) -> None:
         """`tell` gets each of the machine's events once."""
         self.lateness = LatenessMeter()
-        self._machine = machine
-        self._turns = turns
-        self._clock = clock
-        self._changes = sorted(changes, key=lambda change: change.at, reverse=True)
-        self._tell = tell
+        self.clock: RealClock | None = None  # from the start on
         self.due: Ns | None = None  # what the next turn is waited for, if anything
         self.has_more = False  # the machine was stopped in the middle of what it has to send
+        self._machine = machine
+        self._turns = turns
+        self._changes = sorted(changes, key=lambda change: change.at, reverse=True)
+        self._tell = tell
 
-    async def run(self) -> None:
-        """Take turns until cancelled; between two of them everything is consistent."""
+    def now(self) -> Ns:
+        """Return emulated time; 0 before the start."""
+        return 0 if self.clock is None else max(self.clock.now(), 0)
+
+    async def run(self, clock: RealClock, begin: Callable[[Ns], None]) -> None:
+        """Wait for time 0 of `clock`, call `begin`, then take turns until cancelled.
+
+        What arrives before the start waits in the sockets. Between two turns everything is
+        consistent.
+        """
         turns = self._turns
+        self.clock = clock
+        while clock.now() < 0:
+            await turns.next(clock.start)
+        self._watch(turns)
+        begin(self.now())
         self.turn(())
         while True:
-            ready = await turns.next(self.due, at_once=self.has_more)
+            deadline = None if self.due is None else clock.wall(self.due)
+            ready = await turns.next(deadline, at_once=self.has_more)
             if self.turn(ready):
                 await turns.breathe()  # so that the control task says it at once
 
     def turn(self, ready: Sequence[int]) -> bool:
         """Take one turn for the descriptors that are `ready`; say whether there were events."""
+        assert self.clock is not None
         self._take(ready)
-        now = self._clock.now()
+        now = self.clock.now()
         if self.due is not None and now >= self.due:
-            self.lateness.record((now - self.due) * self._clock.dilation)
+            self.lateness.record((now - self.due) * self.clock.dilation)
         while self._changes and self._changes[-1].at <= now:
             self._apply(self._changes.pop(), now)
         self._receive(now)
@@ -89,8 +99,11 @@ class Driver(ABC):
 
     def nudge(self) -> None:
         """Take a turn now, because somebody spoke to the machine while the loop waits."""
+        if self.clock is None:
+            return
         self.turn(())
-        self._turns.arm(self._clock.now() if self.has_more else self.due)
+        if self.has_more or self.due is not None:
+            self._turns.arm(self.clock.wall(0 if self.has_more else self.due or 0))
 
     def _next_deadline(self) -> Ns | None:
         deadlines = [self._machine.deadline, self._held_until()]
@@ -109,6 +122,10 @@ class Driver(ABC):
     @abstractmethod
     def faults(self) -> list[FaultReport]:
         """Report on each fault of these directions."""
+
+    @abstractmethod
+    def _watch(self, turns: Turns) -> None:
+        """Let `turns` watch the sockets."""
 
     @abstractmethod
     def _take(self, ready: Sequence[int]) -> None:

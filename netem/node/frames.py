@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Protocol
 
-from netem.clock import RealClock
 from netem.impair.departure import NO_META, FrameMeta
 from netem.impair.egress import Egress
 from netem.node.driver import Driver, Tell, TimedMachine
@@ -37,13 +36,12 @@ class FrameDriver(Driver):
         machine: FrameMachine,
         ports: Sequence[Port],
         turns: Turns,
-        clock: RealClock,
         *,
         recorder: Recorder | None = None,
         changes: Iterable[ChangePlan] = (),
         tell: Tell,
     ) -> None:
-        super().__init__(machine, turns, clock, changes, tell)
+        super().__init__(machine, turns, changes, tell)
         self._frames = machine
         self._recorder = recorder
         self._ports = tuple(ports)
@@ -53,8 +51,6 @@ class FrameDriver(Driver):
         self._arrived: list[tuple[Port, Sequence[ReadBuffer]]] = []
         self._blocked: set[Port] = set()  # the kernel takes no more of theirs for now
         self._from_kernel: list[tuple[Port, bytes]] = []
-        for fd in (*self._by_fd, *self._by_tap):
-            turns.watch(fd)
 
     def counters(self) -> dict[str, int]:
         total: Counter[str] = Counter()
@@ -75,6 +71,10 @@ class FrameDriver(Driver):
             if (egress := port.acts_for(name)) is not None:
                 return port, egress
         raise KeyError(name)
+
+    def _watch(self, turns: Turns) -> None:
+        for fd in (*self._by_fd, *self._by_tap):
+            turns.watch(fd)
 
     def _take(self, ready: Sequence[int]) -> None:
         for fd in ready:

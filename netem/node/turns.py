@@ -8,10 +8,12 @@ byte through a socket pair). While traffic flows a driver therefore waits in epo
 at most LINGER_S; only when nothing came for that long it hands the process over to trio. And
 once per BREATH_NS it lets other tasks run, so that control stays alive under any load. Neither
 is a spin: an idle driver sleeps in trio until a descriptor is ready.
+
+All times here are wall time: nanoseconds of CLOCK_MONOTONIC.
 """
 
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Protocol
 
@@ -25,25 +27,22 @@ MAX_READY = 256
 
 
 class AbsoluteTimer(Protocol):
-    """A timerfd on CLOCK_MONOTONIC."""
+    """A timerfd on CLOCK_MONOTONIC: `netem.sockets.timer.Timer`."""
 
     def fileno(self) -> int: ...
 
-    def set(self, deadline: Ns | None, /) -> None:
-        """Become readable at `deadline`, wall nanoseconds of CLOCK_MONOTONIC."""
+    def set(self, deadline: int | None, /) -> None: ...
 
-    def clear(self) -> bool:
-        """Become unreadable, if it had fired."""
+    def clear(self) -> bool: ...
 
 
 class Turns:
     """Tells a driver when to take its next turn, and which descriptors are ready for it."""
 
-    def __init__(self, timer: AbsoluteTimer, to_wall: Callable[[Ns], Ns]) -> None:
+    def __init__(self, timer: AbsoluteTimer) -> None:
         self._timer = timer
-        self._to_wall = to_wall
         self._timer_fd = timer.fileno()
-        self._armed: Ns | None = None  # emulated; what the timer is set to, if it is
+        self._armed: int | None = None  # what the timer is set to, if it is
         self._epoll = select.epoll()
         self._epoll.register(self._timer_fd, select.EPOLLIN)
         self._lingers = False
@@ -60,8 +59,8 @@ class Turns:
         """Change what `fd` is watched for."""
         self._epoll.modify(fd, select.EPOLLIN * readable | select.EPOLLOUT * writable)
 
-    async def next(self, deadline: Ns | None, *, at_once: bool = False) -> Sequence[int]:
-        """Wait for a ready descriptor or the emulated `deadline`; return what is ready.
+    async def next(self, deadline: int | None, *, at_once: bool = False) -> Sequence[int]:
+        """Wait for a ready descriptor or the wall-clock `deadline`; return what is ready.
 
         With `at_once` there is work left: look, but do not wait.
         """
@@ -90,12 +89,12 @@ class Turns:
         await trio.lowlevel.checkpoint()
         self._breathed = monotonic_ns()
 
-    def arm(self, deadline: Ns | None) -> None:
-        """Wake up at the emulated `deadline`, also a wait that has begun.
+    def arm(self, deadline: int | None) -> None:
+        """Wake up at the wall-clock `deadline`, also from a wait that has begun.
 
         A timer that is set too early is left as it is: deadlines mostly move away.
         """
         armed = self._armed
         if deadline is not None and (armed is None or deadline < armed):
-            self._timer.set(self._to_wall(deadline))
+            self._timer.set(deadline)
             self._armed = deadline

@@ -120,9 +120,10 @@ class Rig:
         self.machine = Script()
         self.recorded = Recorded()
         self.told = []
+        self.begun = []
         self.clock = RealClock.starting_now(dilation)
         self.timer = Timer()
-        self.turns = Turns(self.timer, self.clock.wall)
+        self.turns = Turns(self.timer)
         self.cables, self.taps = [], []
         ports = []
         for index, impairment in enumerate(egress or (NEUTRAL,)):
@@ -147,15 +148,24 @@ class Rig:
             self.machine,
             ports,
             self.turns,
-            self.clock,
             recorder=self.recorded,
             changes=changes,
             tell=self.told.append,
         )
+        self.driver.clock = self.clock
+        for end in self.cables + self.taps:
+            self.turns.watch(end.fileno())
 
     async def turn(self):
         """Wait for whatever comes next and take one turn."""
-        self.driver.turn(await self.turns.next(self.driver.due, at_once=self.driver.has_more))
+        due = None if self.driver.due is None else self.clock.wall(self.driver.due)
+        self.driver.turn(await self.turns.next(due, at_once=self.driver.has_more))
+
+    async def run(self):
+        """Run the driver, which will watch its descriptors itself."""
+        self.turns.close()
+        self.driver._turns = self.turns = Turns(self.timer)
+        await self.driver.run(self.clock, self.begun.append)
 
     def close(self):
         for end in self.cables + self.taps:

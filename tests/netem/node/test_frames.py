@@ -95,7 +95,7 @@ async def test_other_tasks_run_while_the_machine_never_stops_sending():
         rig.cables[0].send = lambda frame: rig.machine.to_send.append(("p0", frame))
         rig.machine.to_send.extend([("p0", b"frame")] * 2 * BATCH)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(rig.driver.run)
+            nursery.start_soon(rig.run)
             while len(rig.recorded.frames) < 100 * BATCH:
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
@@ -105,7 +105,7 @@ async def test_what_somebody_else_made_the_machine_do_is_done_at_once():
     """A `release` or `post` comes from the control task while the driver waits."""
     with rigged() as rig:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(rig.driver.run)
+            nursery.start_soon(rig.run)
             await trio.testing.wait_all_tasks_blocked()
             rig.machine.to_send.extend([("p0", b"frame")] * 2 * BATCH)
             rig.machine.deadline = rig.clock.now() + MS
