@@ -149,6 +149,10 @@ class Egress:
         self._release(now)
         self._adopt(impairment)
 
+    def add_fault(self, fault: FaultPlan) -> None:
+        """Let one more fault act on the frames to come; ValueError for an unknown word."""
+        self._faults.add(fault)
+
     def report(self) -> DirectionReport:
         """Return the counters as they stand; the caller may keep them."""
         return replace(self._counts, reordered=self._pipe.reordered, queued=self._pipe.frames)

@@ -241,10 +241,19 @@ class Faults:
     def __init__(
         self, plans: Iterable[FaultPlan], notes: QpNotes, seed: int, direction: str
     ) -> None:
-        self._all = [
-            Fault(plan, notes, Stream(seed, direction, f"fault {plan.index}")) for plan in plans
-        ]
+        self._notes = notes
+        self._seed = seed
+        self._direction = direction
+        self._all: list[Fault] = []
         self._tracker = Tracker()
+        self._retire()
+        for plan in plans:
+            self.add(plan)
+
+    def add(self, plan: FaultPlan) -> None:
+        """Let one more fault watch, from the next frame on; ValueError for an unknown word."""
+        draws = Stream(self._seed, self._direction, f"fault {plan.index}")
+        self._all.append(Fault(plan, self._notes, draws))
         self._retire()
 
     def _retire(self) -> None:
