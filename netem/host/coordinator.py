@@ -11,6 +11,7 @@ class Coordinator:
     """Counts the flows of each item down."""
 
     def __init__(self, plan: Plan) -> None:
+        self.finished = 0  # flows of items, as `total`
         self._open: dict[int, set[str]] = {}
         self._wanted: set[int] = set()  # items that others wait for
         for node in plan.nodes:
@@ -19,6 +20,7 @@ class Coordinator:
                     self._open.setdefault(work.item, set()).add(qp.flow)
                     if work.after is not None:
                         self._wanted.add(work.after)
+        self.total = sum(map(len, self._open.values()))
 
     def item_done(self, flow: str, item: int) -> list[int]:
         """Take note that `item` is complete on `flow`; return what to release everywhere."""
@@ -26,13 +28,14 @@ class Coordinator:
         if not flows or flow not in flows:
             return []
         flows.discard(flow)
+        self.finished += 1
         return [item] if not flows and item in self._wanted else []
 
     @property
-    def is_done(self) -> bool:
+    def done(self) -> bool:
         """Say whether every item is complete on every flow."""
-        return not any(self._open.values())
+        return self.finished == self.total
 
-    def missing(self) -> list[tuple[int, str]]:
-        """Return item and flow of all that is not complete, in order."""
-        return sorted((item, flow) for item, flows in self._open.items() for flow in flows)
+    def missing(self) -> list[str]:
+        """Return the flows with an item that is not complete, in order."""
+        return sorted({flow for flows in self._open.values() for flow in flows})

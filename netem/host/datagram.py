@@ -7,13 +7,14 @@ Ethernet here and nothing to resolve; else it is `netem.host.host.Host`.
 from collections.abc import Iterator
 from random import Random
 
+from transports.roce.datagram import Datagram, DatagramDevice
+
 from netem.host.events import HostEvent
 from netem.host.port import address
 from netem.host.workload import Workload
 from netem.topology.outcome import NodeReport
 from netem.topology.plan import Plan, WorkPlan
 from transports.clock import Ns
-from transports.roce.datagram import Datagram, DatagramDevice
 from transports.roce.device import DeviceConfig
 from wire.codec import ReadBuffer
 

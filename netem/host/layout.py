@@ -168,13 +168,17 @@ def _local_size(work: WorkPlan) -> int:
     return WORD if work.op in ATOMICS else _aligned(work.size)
 
 
+def _is_inside(work: WorkPlan, region: int) -> bool:
+    return work.remote_offset + work.size <= region
+
+
 def _largest(works: Iterable[WorkPlan], region: int) -> int:
     """Return the size of a slot for all of `works`, 0 if there is none.
 
     An offset that leads out of the region is there to fail: it gets no room.
     """
     ends = [
-        work.size + (work.remote_offset if work.remote_offset + work.size <= region else 0)
+        work.size + (max(0, work.remote_offset) if _is_inside(work, region) else 0)
         for work in works
     ]
     return max(map(_aligned, ends), default=0)

@@ -16,8 +16,8 @@ from netem.topology.outcome import FlowReport
 from netem.topology.plan import QpPlan, WorkPlan
 from transports.clock import Ns
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
-from transports.roce.device import Device
 from transports.roce.memory import Access, MemoryRegion
+from transports.roce.port import Port
 from transports.roce.psn import MASK
 from transports.roce.qp import QueuePair
 from transports.roce.work import RecvWr, Sge
@@ -39,7 +39,7 @@ class FlowResponder:
         region: MemoryRegion,
         chronicle: Chronicle,
         *,
-        device: Device,
+        device: Port,
     ) -> None:
         self.plan = plan
         self.layout = Layout(peer, plan)

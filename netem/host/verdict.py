@@ -65,7 +65,9 @@ def evaluate(
     `trouble` says in one line why the run did not come to its end, if it did not; `capture` is
     None where none was asked for.
     """
-    ends = {(end.flow, end.role): end for report in reports for end in report.flows}
+    ends: dict[tuple[str, str], FlowReport] = {
+        (end.flow, end.role): end for report in reports for end in report.flows
+    }
     flows = [_flow_result(node, qp, ends) for node, qp in _requesters(plan)]
     links = _directions(plan, reports)
     faults = _faults(plan, reports)

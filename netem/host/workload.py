@@ -20,9 +20,9 @@ from netem.topology.plan import NodePlan, Plan, QpPlan, WorkPlan
 from transports.clock import Ns
 from transports.roce.attributes import AddressHandle, QpState
 from transports.roce.completion import WorkCompletion
-from transports.roce.device import Device
 from transports.roce.events import CommEstablished, Event, QpFatal, Retransmitted, SqDrained
-from transports.roce.qp import QueuePair
+from transports.roce.port import Port
+from transports.roce.qp import QpConfig, QueuePair
 
 QpKey: TypeAlias = tuple[str, int]  # port and QP number: each port is a device of its own
 
@@ -32,7 +32,7 @@ FIRST_KEY_TRIED = 0xBAD0_0000  # where the search for an R_Key that nobody has b
 class Workload:
     """The queue pairs of one node and what they do."""
 
-    def __init__(self, plan: Plan, node: NodePlan, devices: Mapping[str, Device]) -> None:
+    def __init__(self, plan: Plan, node: NodePlan, devices: Mapping[str, Port]) -> None:
         """Make regions and queue pairs, in RTS, with receives posted; nothing is sent."""
         self.chronicle = Chronicle()
         self.requesters: dict[QpKey, FlowRequester] = {}
@@ -198,9 +198,11 @@ def _unused(keys: set[int]) -> int:
     return index << 8
 
 
-def _connected(device: Device, pd: int, plan: QpPlan) -> QueuePair:
+def _connected(device: Port, pd: int, plan: QpPlan) -> QueuePair:
     """Return a new queue pair, connected as the plan says and ready to send."""
-    qp = device.create_qp(pd, qp_num=plan.qp_num, window=plan.window, credits=plan.credits)
+    qp = device.create_qp(
+        pd, qp_num=plan.qp_num, config=QpConfig(window=plan.window, credits=plan.credits)
+    )
     qp.modify(QpState.INIT, 0, pkey_index=0, port_num=1, qp_access_flags=plan.qp_access)
     handle = AddressHandle(
         ip_address(plan.local_ip).packed,

@@ -1,0 +1,330 @@
+"""A whole lab in virtual time: the machines and impairments of real runs, without a kernel.
+
+One heap of things to happen, in order of (time, place in line): frames that arrive, machines
+and links that wanted to be woken, changes of impairments. At each instant everything that is
+due happens, then every machine concerned takes a turn, as a driver gives it: receive, expire,
+transmit, events. What it sends goes through the egress of its port and arrives HOP later than
+it left. Nothing else moves time, and nothing is drawn at random outside the plan's seeds: two
+runs of a plan are the same to the byte, on any host.
+
+**Instants end.** A frame takes time for each hop, so within one instant a machine has only what
+is there. One that still wants a turn after MAX_TURNS of them leaves its deadline in the past: a
+`StuckError`, not an endless loop.
+
+**The end.** All items of the workload are complete, no frame is under way and nothing waits in
+a link; or nothing is left to happen at all; or emulated time is up.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import NamedTuple, Protocol
+
+from netem.host.coordinator import Coordinator
+from netem.host.events import ITEM_DONE, Fields
+from netem.host.host import Host
+from netem.impair.departure import Fate
+from netem.impair.egress import Egress
+from netem.impair.model import Impairment
+from netem.impair.ports import qp_notes
+from netem.sim.nodes import BridgeNode, Node
+from netem.topology.outcome import NodeReport
+from netem.topology.plan import NodePlan, Plan
+from transports.clock import Ns, S
+from wire.codec import ReadBuffer
+
+# Ours
+HOP: Ns = 500  # a NIC, a metre of cable and a NIC: time moves even where a lab has no delay
+EPOCH: Ns = 1_704_067_200 * S  # 2024-01-01 UTC, of every simulated capture
+# Limit: 100 turns of one machine in one instant; a healthy one needs two or three.
+MAX_TURNS = 100
+PROGRESS_EVERY = 4096  # instants
+
+
+class Sink(Protocol):
+    """Where frames that are sent or killed are recorded; netem.capture.sink has some."""
+
+    def record(
+        self, at: Ns, port: str, frame: ReadBuffer, comment: str = "", killed: bool = False
+    ) -> None: ...
+
+
+class CannotSimulateError(Exception):
+    """A node that lives in a kernel of its own, or that nobody has built."""
+
+
+class StuckError(Exception):
+    """A machine that never lets an instant end: a fault of ours, found instead of a hang."""
+
+
+class SimEvent(NamedTuple):
+    """One row of events.jsonl."""
+
+    at: Ns
+    node: str
+    event: str
+    fields: Fields
+
+
+@dataclass(slots=True)
+class SimOutcome:
+    """What a simulated run brought."""
+
+    reports: list[NodeReport]
+    duration: Ns
+    events: list[SimEvent]
+    trouble: str = ""  # one line: why it did not come to its end, if it did not
+    notes: list[str] = field(default_factory=list)  # what stands in for what
+
+
+def run(
+    plan: Plan,
+    sink: Sink,
+    *,
+    until: Ns | None = None,
+    progress: Callable[[Ns, int, int], None] | None = None,
+) -> SimOutcome:
+    """Run the plan to its end, or for at most `until` of emulated time: the lab's limit.
+
+    `progress` is called now and then with the time and how many of how many flows are done;
+    what it raises ends the run. Raise CannotSimulateError before anything happens.
+    """
+    limit = round(plan.limit_s * S) if until is None else until
+    return _World(plan, sink).run(limit, progress)
+
+
+class _Direction:
+    """One direction of one link, and when it is next looked at."""
+
+    def __init__(self, egress: Egress, sender: str, target: "_Actor", port: str) -> None:
+        self.egress = egress
+        self.sender = sender
+        self.target = target
+        self.port = port
+        self.woken_at: Ns | None = None
+
+
+class _Actor:
+    """One node, its egresses, and when it is next woken."""
+
+    def __init__(self, name: str, machine: Node) -> None:
+        self.name = name
+        self.machine = machine
+        self.out: dict[str, _Direction] = {}
+        self.woken_at: Ns | None = None
+
+
+class _Arrival(NamedTuple):
+    actor: _Actor
+    port: str
+    frame: ReadBuffer
+
+
+class _Change(NamedTuple):
+    direction: _Direction
+    impairment: Impairment
+
+
+_Happening = _Arrival | _Change | _Actor | _Direction
+
+
+class _World:
+    """The state of one simulation."""
+
+    def __init__(self, plan: Plan, sink: Sink) -> None:
+        self._plan = plan
+        self._sink = sink
+        self._coordinator = Coordinator(plan)
+        self._heap: list[tuple[Ns, int, _Happening]] = []
+        self._line = 0
+        self._under_way = 0  # frames
+        self._events: list[SimEvent] = []
+        self._notes: list[str] = []
+        self._actors = {
+            node.name: _Actor(node.name, self._machine(node)) for node in plan.nodes
+        }
+        self._directions: dict[str, _Direction] = {}  # by sending port
+        self._link_up()
+        for change in plan.changes:
+            self._push(change.at, _Change(self._directions[change.on], change.set))
+
+    # -- what there is ---------------------------------------------------------------------
+
+    def _machine(self, node: NodePlan) -> Node:
+        match node.kind:
+            case "host":
+                if node.mode == "datagram":
+                    self._notes.append(f"{node.name}: simulated in frame mode")
+                if node.stack == "kernel":
+                    self._notes.append(f"{node.name}: simulated without a kernel's stack")
+                return Host(self._plan, node.name)
+            case "bridge" | "linux":
+                self._notes.append(
+                    f"{node.name}: {node.kind} node, simulated as our learning switch"
+                )
+                return BridgeNode(node)
+            case kind:
+                raise CannotSimulateError(f"{node.name} is a {kind}, which cannot be simulated")
+
+    def _link_up(self) -> None:
+        """Make both directions of every link."""
+        ports = {
+            f"{node.name}:{port.name}": (node, port)
+            for node in self._plan.nodes
+            for port in node.ports
+        }
+        for link in self._plan.links:
+            for sender, receiver, impairment in (
+                (link.a, link.b, link.a_to_b),
+                (link.b, link.a, link.b_to_a),
+            ):
+                egress = Egress(
+                    sender,
+                    receiver,
+                    impairment,
+                    self._plan.seed,
+                    self._plan.faults,
+                    qps=qp_notes(*ports[sender]),
+                )
+                node, _, port = receiver.partition(":")
+                direction = _Direction(egress, sender, self._actors[node], port)
+                self._directions[sender] = direction
+                node, _, port = sender.partition(":")
+                self._actors[node].out[port] = direction
+
+    # -- the run ---------------------------------------------------------------------------
+
+    def run(self, limit: Ns, progress: Callable[[Ns, int, int], None] | None) -> SimOutcome:
+        now, trouble, instants = 0, "", 0
+        coordinator = self._coordinator
+        for actor in self._actors.values():
+            actor.machine.start(now)
+        self._settle(dict.fromkeys(self._actors.values()), {}, now)
+        while not (coordinator.done and not self._under_way and self._is_quiet()):
+            if not self._heap:
+                trouble = f"nothing is left to happen, and {self._missing()}"
+                break
+            if self._heap[0][0] > limit:
+                now = limit
+                trouble = f"the limit of {limit / S:g} s was reached, and {self._missing()}"
+                break
+            now = self._heap[0][0]
+            self._settle(*self._take(now), now)
+            instants += 1
+            if progress is not None and instants % PROGRESS_EVERY == 0:
+                progress(now, coordinator.finished, coordinator.total)
+        return SimOutcome(list(self._reports()), now, self._events, trouble, self._notes)
+
+    def _missing(self) -> str:
+        missing = self._coordinator.missing()
+        if not missing:
+            return "frames are still under way"
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        return f"flow {missing[0]}{others} is not complete"
+
+    def _is_quiet(self) -> bool:
+        return all(d.egress.deadline is None for d in self._directions.values())
+
+    def _push(self, at: Ns, happening: _Happening) -> None:
+        self._line += 1
+        heappush(self._heap, (at, self._line, happening))
+
+    def _take(self, now: Ns) -> tuple[dict[_Actor, None], dict[_Direction, None]]:
+        """Let happen what is due at `now`; return who then takes a turn, in order."""
+        heap = self._heap
+        actors: dict[_Actor, None] = {}
+        directions: dict[_Direction, None] = {}
+        while heap and heap[0][0] == now:
+            happening = heappop(heap)[2]
+            if isinstance(happening, _Arrival):
+                self._under_way -= 1
+                happening.actor.machine.receive(happening.port, happening.frame, now)
+                actors[happening.actor] = None
+            elif isinstance(happening, _Actor):
+                if happening.woken_at == now:  # else it was woken for an earlier deadline
+                    happening.woken_at = None
+                    actors[happening] = None
+            elif isinstance(happening, _Direction):
+                if happening.woken_at == now:
+                    happening.woken_at = None
+                    directions[happening] = None
+            else:
+                happening.direction.egress.change(happening.impairment, now)
+                directions[happening.direction] = None
+        return actors, directions
+
+    def _settle(
+        self, actors: dict[_Actor, None], directions: dict[_Direction, None], now: Ns
+    ) -> None:
+        """Give turns until nobody wants one at this instant; then note when they want one."""
+        concerned: dict[_Actor | _Direction, None] = {}
+        turns = 0
+        while actors or directions:
+            turns += 1
+            if turns > MAX_TURNS:
+                stuck = ", ".join([a.name for a in actors] + [d.sender for d in directions])
+                raise StuckError(f"{stuck}: a deadline stays in the past at {now} ns")
+            again: dict[_Actor, None] = {}
+            for actor in actors:
+                concerned[actor] = None
+                self._turn(actor, directions, again, now)
+            for direction in directions:
+                concerned[direction] = None
+                self._release(direction, now)
+            for actor in actors:
+                if (at := actor.machine.deadline) is not None and at <= now:
+                    again[actor] = None
+            actors = again
+            directions = {
+                direction: None
+                for direction in directions
+                if (at := direction.egress.deadline) is not None and at <= now
+            }
+        for one in concerned:
+            at = one.machine.deadline if isinstance(one, _Actor) else one.egress.deadline
+            # Deadlines mostly move away: one that is woken early just looks again.
+            if at is not None and (one.woken_at is None or at < one.woken_at):
+                one.woken_at = at
+                self._push(at, one)
+
+    def _turn(
+        self,
+        actor: _Actor,
+        directions: dict[_Direction, None],
+        again: dict[_Actor, None],
+        now: Ns,
+    ) -> None:
+        """Let one machine act: offer to its links what it sends, note what it tells."""
+        machine, out = actor.machine, actor.out
+        machine.expire(now)
+        for port, frame, meta in machine.transmit(now):
+            direction = out[port]
+            direction.egress.send(frame, now, meta)
+            directions[direction] = None
+        for at, event, fields in machine.events():
+            self._events.append(SimEvent(at, actor.name, event, fields))
+            if event != ITEM_DONE:
+                continue
+            for item in self._coordinator.item_done(str(fields["flow"]), int(fields["item"])):
+                for other in self._actors.values():
+                    other.machine.release(item, now)
+                    again[other] = None
+
+    def _release(self, direction: _Direction, now: Ns) -> None:
+        """Record what left a link or died in it; what left will arrive."""
+        record, sender = self._sink.record, direction.sender
+        for departure in direction.egress.due(now):
+            is_sent = departure.fate is Fate.SENT
+            record(departure.at, sender, departure.frame, departure.comment, not is_sent)
+            if is_sent:
+                self._under_way += 1
+                arrival = _Arrival(direction.target, direction.port, departure.frame)
+                self._push(departure.at + HOP, arrival)
+
+    def _reports(self) -> Iterator[NodeReport]:
+        for actor in self._actors.values():
+            report = actor.machine.report()
+            for direction in actor.out.values():
+                report.directions.append(direction.egress.report())
+                report.faults.extend(direction.egress.fault_reports())
+            yield report
