@@ -1,6 +1,7 @@
 """The one place that runs programs of the host: argument lists, never a shell string."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -8,6 +9,11 @@ from typing import Any
 from netem.kernel.namespaces import inside
 
 TIME_OUT_S = 30.0  # no configuration command takes a second; a hang must not be for ever
+
+
+def program_path() -> str:
+    """Return where programs are looked for: an ordinary user's PATH may lack `tc`'s folder."""
+    return os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 
 
 class KernelError(Exception):
@@ -56,6 +62,7 @@ class Running:
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,
+                    env=os.environ | {"PATH": program_path()},
                 )
         except OSError as error:
             raise KernelError(argv, 127, str(error), name) from error
