@@ -29,7 +29,7 @@ NETEM_MAY_USE = {
     "sim": {"topology", "impair", "host", "sim", "switch"},
     "kernel": {"topology", "kernel", "impair"},
     "sockets": {"kernel", "sockets"},
-    "capture": {"topology", "kernel", "sockets", "capture"},
+    "capture": {"topology", "kernel", "sockets", "capture", "clock"},
     "node": {
         "topology", "impair", "host", "kernel", "sockets", "capture", "node", "switch", "clock",
     },

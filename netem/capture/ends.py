@@ -27,6 +27,7 @@ class SniffedEnd(NamedTuple):
     port: SpoolPort
     node: str
     interface: str
+    superframes: bool  # segmentation offload may hand over several frames in one piece
 
 
 def node_header(plan: Plan, name: str, epoch: Ns) -> SpoolHeader:
@@ -52,8 +53,9 @@ def lab_header(plan: Plan, epoch: Ns) -> SpoolHeader:
 def sniffed_ends(plan: Plan) -> list[SniffedEnd]:
     """Return the ends that the sniffer must listen at, in the order of the plan."""
     wired = {link.name for link in plan.links if link.wire}
+    trains = {f"{node.name}:{p.name}" for node in plan.nodes for p in node.ports if p.trains}
     return [
-        SniffedEnd(port, node.name, port.name.partition(":")[2])
+        SniffedEnd(port, node.name, port.name.partition(":")[2], port.name in trains)
         for node in plan.nodes
         if node.kind not in OURS or node.mode == "datagram"
         for port in _ports(plan, node)
