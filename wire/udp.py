@@ -61,7 +61,9 @@ def checksum(src: ReadBuffer, dst: ReadBuffer, datagram: ReadBuffer) -> int:
 
 def verify(src: ReadBuffer, dst: ReadBuffer, datagram: ReadBuffer) -> UdpChecksum:
     """Judge the checksum of `datagram`, a whole UDP header and the payload of its length."""
-    got = Udp.unpack_from(datagram).checksum
+    if len(datagram) < UDP.size:
+        raise TruncatedError("UDP", UDP.size, len(datagram))
+    _, _, _, got = UDP.unpack_from(datagram)
     if got == 0:
         return UdpChecksum.NONE
     initial = pseudo_header_sum(src, dst, Protocol.UDP, len(datagram))

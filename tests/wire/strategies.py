@@ -1,0 +1,158 @@
+"""Legal values of every header, and what the properties need to know about each codec."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from wire import icmp, icmpv6
+from wire.arp import Arp
+from wire.ethernet import Ethernet, Vlan
+from wire.ipv4 import Ipv4
+from wire.ipv6 import Ipv6
+from wire.roce import eths
+from wire.roce.bth import Bth
+from wire.roce.grh import Grh
+from wire.roce.opcodes import OPCODES, Payload
+from wire.roce.packet import RocePacket
+from wire.udp import Udp
+
+# The same examples in every run; few, since every property runs for every codec.
+moderate = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+
+SRC6, DST6 = bytes.fromhex("fd00" + "00" * 13 + "01"), bytes.fromhex("fd00" + "00" * 13 + "02")
+
+
+def uint(bits):
+    """All of the bits, with the two ends more often than chance would have it."""
+    return st.sampled_from((0, (1 << bits) - 1)) | st.integers(0, (1 << bits) - 1)
+
+
+def octets(size):
+    return st.binary(min_size=size, max_size=size)
+
+
+flag = st.booleans()
+body = st.binary(max_size=40)
+
+ethernets = st.builds(
+    Ethernet,
+    octets(6),
+    octets(6),
+    uint(16).filter(lambda ethertype: ethertype != 0x8100),
+    st.none() | st.builds(Vlan, uint(12), uint(3), flag),
+)
+ipv4s = st.integers(0, 10).flatmap(
+    lambda words: st.builds(
+        Ipv4, octets(4), octets(4), uint(8), st.integers(20 + 4 * words, 0xFFFF), uint(8),
+        uint(8), uint(16), flag, flag, uint(13), octets(4 * words),
+    )
+)  # fmt: skip
+ipv6s = st.builds(Ipv6, octets(16), octets(16), uint(8), uint(16), uint(8), uint(8), uint(20))
+udps = st.builds(Udp, uint(16), uint(16), st.integers(8, 0xFFFF), uint(16))
+arps = st.builds(Arp, uint(16), octets(6), octets(4), octets(6), octets(4))
+bths = st.builds(
+    Bth, uint(8), uint(24), uint(24), flag, flag, flag, uint(2), uint(16), flag, flag
+)
+EXTENSIONS = {
+    eths.Reth: st.builds(eths.Reth, uint(64), uint(32), uint(32)),
+    eths.AtomicEth: st.builds(eths.AtomicEth, uint(64), uint(32), uint(64), uint(64)),
+    eths.Aeth: st.builds(eths.Aeth, uint(8), uint(24)),
+    eths.AtomicAckEth: st.builds(eths.AtomicAckEth, uint(64)),
+    eths.Deth: st.builds(eths.Deth, uint(32), uint(24)),
+    eths.Rdeth: st.builds(eths.Rdeth, uint(24)),
+    eths.Xrceth: st.builds(eths.Xrceth, uint(24)),
+    eths.ImmDt: st.builds(eths.ImmDt, uint(32)),
+    eths.Ieth: st.builds(eths.Ieth, uint(32)),
+    eths.Feth: st.builds(eths.Feth, uint(2), uint(4)),
+}
+grhs = st.builds(Grh, octets(16), octets(16), uint(16), uint(8), uint(8), uint(8), uint(20))
+options = st.builds(
+    icmpv6.Option, uint(8), st.integers(0, 3).flatmap(lambda units: octets(6 + 8 * units))
+)
+option_lists = st.lists(options, max_size=3).map(tuple)
+icmps = (
+    st.builds(icmp.Echo, uint(16), uint(16), body, flag)
+    | st.builds(icmp.DestinationUnreachable, uint(8), body, uint(16))
+    | st.builds(icmp.TimeExceeded, uint(8), body)
+)
+icmpv6s = (
+    st.builds(icmpv6.Echo, uint(16), uint(16), body, flag)
+    | st.builds(icmpv6.DestinationUnreachable, uint(8), body)
+    | st.builds(icmpv6.PacketTooBig, uint(32), body)
+    | st.builds(icmpv6.TimeExceeded, uint(8), body)
+    | st.builds(icmpv6.ParameterProblem, uint(8), uint(32), body)
+    | st.builds(icmpv6.NeighbourSolicitation, octets(16), option_lists)
+    | st.builds(icmpv6.NeighbourAdvertisement, octets(16), option_lists, flag, flag, flag)
+)
+
+
+def payloads(rule):
+    """Return payloads that the rule allows at a path MTU of 256."""
+    sizes = {
+        Payload.NONE: (0, 0),
+        Payload.PMTU: (256, 256),
+        Payload.SOME: (1, 256),
+        Payload.ANY: (0, 256),
+        Payload.EIGHT: (8, 8),
+        Payload.RESERVED: (16, 16),
+    }
+    least, most = sizes[rule]
+    return st.binary(min_size=least, max_size=most)
+
+
+def packets_of(info):
+    headers = st.tuples(*(EXTENSIONS[header] for header in info.headers))
+    bth = bths.map(lambda value: value._replace(opcode=info.opcode))
+    return st.builds(
+        lambda bth, headers, payload: RocePacket.make(bth, *headers, payload=payload),
+        bth,
+        headers,
+        payloads(info.payload),
+    )
+
+
+packets = st.sampled_from(sorted(OPCODES)).flatmap(lambda opcode: packets_of(OPCODES[opcode]))
+
+
+def plain_pack(value, buf, offset):
+    value.pack_into(buf, offset)
+
+
+def from_offset(unpack):
+    return lambda buf, offset=0: unpack(memoryview(buf)[offset:])
+
+
+@dataclass(frozen=True)
+class Codec:
+    """One codec, as the properties see it."""
+
+    values: Any
+    unpack: Callable
+    pack: Callable = plain_pack
+    to_end: bool = False  # reads to the end of the buffer, so a prefix is wrong, not too short
+    fixed: int = 0  # the prefix that must be there, where to_end
+
+
+CODECS = {
+    "Ethernet": Codec(ethernets, Ethernet.unpack_from),
+    "ARP": Codec(arps, Arp.unpack_from),
+    "IPv4": Codec(ipv4s, Ipv4.unpack_from),
+    "IPv6": Codec(ipv6s, Ipv6.unpack_from),
+    "UDP": Codec(udps, Udp.unpack_from),
+    "ICMP": Codec(icmps, icmp.unpack_from, to_end=True, fixed=8),
+    "ICMPv6": Codec(
+        icmpv6s,
+        lambda buf, offset=0: icmpv6.unpack_from(buf, SRC6, DST6, offset),
+        lambda value, buf, offset: value.pack_into(buf, SRC6, DST6, offset),
+        to_end=True,
+        fixed=8,
+    ),
+    "ND option": Codec(options, icmpv6.Option.unpack_from),
+    "BTH": Codec(bths, Bth.unpack_from),
+    **{kind.__name__: Codec(st_, kind.unpack_from) for kind, st_ in EXTENSIONS.items()},
+    "GRH": Codec(grhs, Grh.unpack_from),
+    "RoCE packet": Codec(packets, from_offset(RocePacket.unpack), to_end=True),
+}

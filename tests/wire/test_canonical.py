@@ -1,0 +1,168 @@
+"""Bytes that unpack pack to the same bytes, reserved bits excepted, which come out as zero."""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.wire.strategies import CODECS, DST6, SRC6, moderate, octets
+from wire.roce.opcodes import OPCODES
+
+
+def ones_complement(words: bytes, initial: int = 0) -> int:
+    """The Internet checksum as RFC 1071 describes it, word by word."""
+    total = initial
+    for (word,) in struct.iter_unpack("!H", words + bytes(len(words) % 2)):
+        total += word
+        total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
+
+
+def put(raw: bytes, offset: int, layout: str, *values: int) -> bytes:
+    buf = bytearray(raw)
+    struct.pack_into(layout, buf, offset, *values)
+    return bytes(buf)
+
+
+def ipv4(raw):
+    ihl = 5 + raw[0] % 11
+    length = ihl * 4 + int.from_bytes(raw[2:4], "big") % (0x10000 - ihl * 4)
+    raw = put(put(raw, 0, "!B", 0x40 | ihl), 2, "!H", length)
+    raw = put(raw, 6, "!H", int.from_bytes(raw[6:8], "big") & 0x7FFF)[: ihl * 4]
+    return put(raw, 10, "!H", ones_complement(put(raw, 10, "!H", 0)))
+
+
+def ipv6(raw):
+    return put(raw, 0, "!B", 0x60 | raw[0] & 0xF)
+
+
+def arp(raw):
+    return put(raw, 0, "!HHBB", 1, 0x800, 6, 4)
+
+
+def nd_option(raw):
+    units = 1 + raw[1] % 4
+    return put(raw, 1, "!B", units)[: units * 8]
+
+
+def icmp(raw):
+    kind = (0, 3, 8, 11)[raw[0] % 4]
+    raw = put(raw, 0, "!B", kind)
+    raw = put(raw, 1, "!B", 0) if kind in {0, 8} else raw
+    raw = put(raw, 4, "!H", 0) if kind == 3 else raw
+    raw = put(raw, 4, "!I", 0) if kind == 11 else raw
+    return put(raw, 2, "!H", ones_complement(put(raw, 2, "!H", 0)))
+
+
+def icmpv6(raw):
+    kind = (1, 2, 3, 4, 128, 129, 135, 136)[raw[0] % 8]
+    raw = put(raw, 0, "!B", kind)
+    raw = put(raw, 1, "!B", 0) if kind in {2, 128, 129, 135, 136} else raw
+    raw = put(raw, 4, "!I", 0) if kind in {1, 3, 135} else raw
+    raw = put(raw, 4, "!I", (raw[4] & 0xE0) << 24) if kind == 136 else raw
+    raw = put(raw, 25, "!B", (len(raw) - 24) // 8) if kind in {135, 136} else raw
+    pseudo = ones_complement(SRC6 + DST6 + struct.pack("!II", len(raw), 58)) ^ 0xFFFF
+    return put(raw, 2, "!H", ones_complement(put(raw, 2, "!H", 0), pseudo))
+
+
+def bth(raw):
+    raw = put(raw, 1, "!B", raw[1] & 0xF0)
+    raw = put(raw, 4, "!B", raw[4] & 0xC0)
+    return put(raw, 8, "!B", raw[8] & 0x80)
+
+
+def roce(raw):
+    """Any opcode, reserved bits of the BTH and of every extension header and the pad zero."""
+    raw = bth(put(raw, 0, "!B", sorted(OPCODES)[raw[0] % len(OPCODES)]))
+    offset = 12
+    for header in OPCODES[raw[0]].headers:
+        codec = RAW[header.__name__]
+        size = codec.size
+        raw = raw[:offset] + codec.forge(raw[offset : offset + size]) + raw[offset + size :]
+        offset += size
+    pad = raw[1] >> 4 & 3
+    return raw[: len(raw) - pad] + bytes(pad)
+
+
+@dataclass(frozen=True)
+class Raw:
+    """How many random bytes make the header, and how to make them acceptable."""
+
+    size: int
+    forge: Callable = bytes
+
+
+def masked(mask: str):
+    """Return a forger that clears the bits that `mask` does not have."""
+    bits = bytes.fromhex(mask)
+    return lambda raw: bytes(byte & bit for byte, bit in zip(raw, bits, strict=True))
+
+
+RAW = {
+    "Ethernet": Raw(14, lambda raw: put(raw, 12, "!B", raw[12] & 0x7F)),
+    "802.1Q": Raw(18, lambda raw: put(raw, 12, "!H", 0x8100)),
+    "ARP": Raw(28, arp),
+    "IPv4": Raw(60, ipv4),
+    "IPv6": Raw(40, ipv6),
+    "UDP": Raw(8, lambda raw: put(raw, 4, "!B", raw[4] | 1)),
+    "ICMP": Raw(24, icmp),
+    "ICMPv6": Raw(40, icmpv6),
+    "ND option": Raw(32, nd_option),
+    "BTH": Raw(12, bth),
+    "Reth": Raw(16),
+    "AtomicEth": Raw(28),
+    "Aeth": Raw(4),
+    "AtomicAckEth": Raw(8),
+    "Deth": Raw(8, masked("ffffffff 00ffffff")),
+    "Rdeth": Raw(4, masked("00ffffff")),
+    "Xrceth": Raw(4, masked("00ffffff")),
+    "ImmDt": Raw(4),
+    "Ieth": Raw(4),
+    "Feth": Raw(4, masked("0000003f")),
+    "GRH": Raw(40, ipv6),
+    "RoCE packet": Raw(64, roce),
+}
+# Bits that are ignored on receipt: setting them changes nothing in the value.
+RESERVED = {
+    "BTH": "00 00 0000 3f000000 7f000000",
+    "Deth": "00000000 ff000000",
+    "Rdeth": "ff000000",
+    "Xrceth": "ff000000",
+    "Feth": "ffffffc0",
+}
+
+
+def test_every_codec_is_in_the_table():
+    assert RAW.keys() - {"802.1Q"} == CODECS.keys()
+
+
+def codec_of(name):
+    return CODECS["Ethernet" if name == "802.1Q" else name]
+
+
+@pytest.mark.parametrize("name", RAW)
+@moderate
+@given(data=st.data())
+def test_bytes_that_unpack_pack_to_the_same_bytes(name, data):
+    codec, raw = codec_of(name), RAW[name]
+    good = raw.forge(data.draw(octets(raw.size)))
+    value = codec.unpack(good)
+    assert value.size == len(good)
+    buf = bytearray(b"\xff" * len(good))
+    codec.pack(value, buf, 0)
+    assert buf == good
+
+
+@pytest.mark.parametrize("name", RESERVED)
+@moderate
+@given(data=st.data())
+def test_reserved_bits_are_ignored_on_receipt(name, data):
+    codec, raw = CODECS[name], RAW[name]
+    good = raw.forge(data.draw(octets(raw.size)))
+    mask = bytes.fromhex(RESERVED[name])
+    noise = data.draw(octets(raw.size))
+    marked = bytes(g | n & m for g, n, m in zip(good, noise, mask, strict=True))
+    assert codec.unpack(marked) == codec.unpack(good)
