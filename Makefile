@@ -1,6 +1,6 @@
 # Names for commands a person could type; no logic beyond making the environment once.
 
-PYTHON := $(shell sh tests/pick-python)
+PYTHON = $$(sh tests/pick-python)
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
