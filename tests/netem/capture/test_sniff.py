@@ -140,9 +140,10 @@ def test_the_sniffer_and_tcpdump_see_the_same_bytes(folder):
         dumps = {}
         for interface in ("e0", "e1"):
             with inside(pids["s"]):
-                out = folder / f"{interface}.pcap"
+                out = f"-Z root -w {folder}/{interface}.pcap"
+                quick = "--immediate-mode -U -B 32768 -s 2000"  # else it keeps the last block
                 dumps[interface] = subprocess.Popen(
-                    f"tcpdump --immediate-mode -Z root -i {interface} -Q out -B 32768 -U -w {out}".split(),
+                    f"tcpdump -i {interface} -Q out {quick} {out}".split(),
                     stderr=subprocess.PIPE,
                 )
         for dump in dumps.values():
@@ -153,9 +154,7 @@ def test_the_sniffer_and_tcpdump_see_the_same_bytes(folder):
         assert sniffer.stop()
         for interface, frames in (("e1", there), ("e0", back)):
             size = 24 + sum(16 + len(data) for data in frames)
-            wait_until(
-                lambda n=interface, s=size: written(folder, n) >= s
-            )  # it reads in blocks
+            wait_until(lambda n=interface, s=size: written(folder, n) >= s)
             dump = dumps[interface]
             dump.send_signal(signal.SIGINT)
             _, said = dump.communicate(timeout=10)
