@@ -26,6 +26,7 @@ from netem.topology.wiring import Wiring, node_of
 from netem.topology.workload_checks import WorkloadCheck
 
 Ends = tuple[str, str]
+_SERVICES = ("RC_", "UC_", "RD_", "UD_", "XRC_")  # before the name of an opcode
 
 
 def check(lab: Lab, problems: list[str]) -> None:
@@ -219,7 +220,8 @@ def _fault_problems(lab: Lab, fault: FaultSpec) -> Iterator[str]:
         yield f"delay: {fault.do} takes none; only delay and hold do"
     where = fault.where
     if where.op is not None and where.op.upper() not in (ops := legal_ops()):
-        yield f"where.op: {shown(where.op)} is unknown{suggestion(where.op, ops)}"
+        plain = [op for op in ops if not op.startswith(_SERVICES)]
+        yield f"where.op: {shown(where.op)} is unknown{suggestion(where.op.upper(), plain)}"
     if isinstance(where.flow, int) and not 0 <= where.flow < len(lab.workload):
         yield f"where.flow: there is no item {where.flow}; items: {len(lab.workload)}, from 0"
 

@@ -235,7 +235,7 @@ class TopologySpec(Spec, frozen=True, kw_only=True):
 class DefaultsSpec(Spec, frozen=True, kw_only=True):
     """What every link and host has unless it says otherwise."""
 
-    NOT_YET: ClassVar[dict[str, str]] = {"switch": "nodes of kind switch are not there yet"}
+    NOT_YET: ClassVar[dict[str, str]] = {"switch": "no node is a switch"}
 
     link: Annotated[LinkKeys, Keys(LinkKeys)] = LinkKeys()
     host: Annotated[HostKeys, Keys(HostKeys)] = HostKeys()

@@ -37,7 +37,7 @@ class FlowReport(Struct, forbid_unknown_fields=True):
 
 
 class DirectionReport(Struct, forbid_unknown_fields=True):
-    """One direction of one link: frames + duplicated = delivered + lost + overflowed + queued."""
+    """One direction: frames + duplicated = delivered + lost + overflowed + queued."""
 
     direction: str  # "h0:p0->h1:p0"
     engine: str = "ours"

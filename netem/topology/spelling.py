@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+MOST_LISTED = 40  # legal words that a refusal lists
+
 
 def distance(a: str, b: str) -> int:
     """Return how many letters to insert, remove, replace or swap with a neighbour."""
@@ -32,5 +34,5 @@ def suggestion(word: str, known: Iterable[str], legal: str = "legal") -> str:
     words = list(known)
     meant = close(word, words)
     guess = f"; did you mean {' or '.join(meant)}" if meant else ""
-    some = ", ".join(words[:32]) + (", ..." if len(words) > 32 else "")
+    some = ", ".join(words[:MOST_LISTED]) + (", ..." if len(words) > MOST_LISTED else "")
     return f"{guess}; {legal}: {some}" if words else guess

@@ -38,11 +38,14 @@ def read_tree(text: str) -> Tree:
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             builder.feed(event)
+    except _StopReadingError as error:
+        builder.problems.append(str(error))
     except yaml.MarkedYAMLError as error:
         builder.problems.append(_syntax(error))
-    except (yaml.YAMLError, ValueError, OverflowError) as error:
-        # A ReaderError has no mark; chr() of a large "\U" escape raises the other two.
+    except yaml.YAMLError as error:
         builder.problems.append(f"not YAML: {_one_line(error)}")
+    except (ValueError, OverflowError):  # from chr(), in the scanner
+        builder.problems.append("not YAML: an escape that names no character")
     if builder.problems:
         raise LabError(builder.problems)
     return builder.root
@@ -73,7 +76,7 @@ def copied(tree: Tree) -> Tree:
     return tree
 
 
-class _StopReading(yaml.YAMLError):
+class _StopReadingError(Exception):
     """What follows cannot be read; the message says why."""
 
 
@@ -106,7 +109,7 @@ class _Builder:
                 self._documents += 1
                 if self._documents > 1:
                     where = f"line {_line(event)}"
-                    raise _StopReading(f"{where}: a second document begins; a lab is one")
+                    raise _StopReadingError(f"{where}: a second document begins; a lab is one")
             case yaml.ScalarEvent() | yaml.AliasEvent() if self._expects_key():
                 self._start_entry(event)
             case yaml.ScalarEvent():
@@ -132,7 +135,7 @@ class _Builder:
     def _start_entry(self, event: yaml.ScalarEvent | yaml.AliasEvent) -> None:
         line = _line(event)
         if isinstance(event, yaml.AliasEvent):
-            raise _StopReading(f"line {line}: an alias (*{event.anchor}) cannot be a key")
+            raise _StopReadingError(f"line {line}: an alias (*{event.anchor}) cannot be a key")
         inside = self._open[-1]
         assert inside.lines is not None
         key = event.value
@@ -147,9 +150,9 @@ class _Builder:
     def _begin(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
         line = _line(event)
         if self._expects_key():
-            raise _StopReading(f"line {line}: a key is one word, not a mapping or a list")
+            raise _StopReadingError(f"line {line}: a key is one word, not a mapping or a list")
         if len(self._open) == MAX_DEPTH:
-            raise _StopReading(f"line {line}: nested deeper than {MAX_DEPTH} levels")
+            raise _StopReadingError(f"line {line}: nested deeper than {MAX_DEPTH} levels")
         self._count(1, event)
         path = self._path_of_next()
         first = self._nodes - 1
@@ -161,7 +164,7 @@ class _Builder:
     def _aliased(self, event: yaml.AliasEvent) -> Tree:
         if event.anchor not in self._anchors:
             name = shown(event.anchor)
-            raise _StopReading(f"line {_line(event)}: *{name} refers to nothing before it")
+            raise _StopReadingError(f"line {_line(event)}: *{name} refers to nothing before it")
         value, size = self._anchors[event.anchor]
         self._count(size, event)
         return copied(value)
@@ -174,10 +177,12 @@ class _Builder:
         self._nodes += nodes
         line = _line(event)
         if self._nodes > MAX_NODES:
-            raise _StopReading(f"line {line}: more than {MAX_NODES} values, aliases included")
+            raise _StopReadingError(
+                f"line {line}: more than {MAX_NODES} values, aliases included"
+            )
         tag = getattr(event, "tag", None)
         if tag is not None:
-            raise _StopReading(f"line {line}: a lab file has no tags ({shown(tag)})")
+            raise _StopReadingError(f"line {line}: a lab file has no tags ({shown(tag)})")
 
     def _path_of_next(self) -> str:
         if not self._open:
@@ -218,5 +223,5 @@ def _syntax(error: yaml.MarkedYAMLError) -> str:
     return f"{where}not YAML: {what.encode('ascii', 'replace').decode()}"
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: yaml.YAMLError) -> str:
     return " ".join(str(error).split()).encode("ascii", "replace").decode()

@@ -57,9 +57,9 @@ def parse_offset(value: object) -> int:
 
 def parse_percent(value: object) -> float:
     """Return the probability, 0 to 1, that `0.1%` means; 0% and 100% are ordinary."""
-    sign, whole, decimals, unit = _split(value, "percentage", "1%", "%")
+    sign, whole, decimals, unit = _split(value, "percentage", "1%", "0% to 100%")
     if unit != "%":
-        raise UnitError(_unit_missing(value, unit, "1%", "%"))
+        raise UnitError(_unit_missing(value, unit, "1%", "0% to 100%"))
     scale: int = 10 ** len(decimals)
     scaled = int(whole + decimals)
     if (sign == "-" and scaled) or scaled > 100 * scale:
@@ -164,7 +164,7 @@ def _split(value: object, what: str, example: str, names: str) -> tuple[str, str
 def _unit_missing(value: object, unit: str, example: str, names: str) -> str:
     """Say what is wrong with the unit, with this very number and a unit as the example."""
     own = re.match(r"[0-9]+(?:\.[0-9]+)?", str(value))
-    unit_of_example = example.lstrip("0123456789.")
-    fixed = f"{own[0]}{unit_of_example}" if own else example
+    likely = "B" if "KiB" in names else example.lstrip("0123456789.")
+    fixed = f"{own[0]}{likely}" if own else example
     wrong = f"has the unknown unit {unit}" if unit else "has no unit"
     return f"{shown(value)} {wrong}; write {fixed} ({names})"

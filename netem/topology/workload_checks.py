@@ -26,7 +26,10 @@ class WorkloadCheck:
 
     def check(self) -> None:
         """Note the problems of each item, then those of all together."""
+        before = len(self._problems)
         pairs = [self._check_item(i, item) for i, item in enumerate(self._lab.workload)]
+        if len(self._problems) > before:
+            return
         flows = sum(
             len(found) * item.qps for item, found in zip(self._lab.workload, pairs, strict=True)
         )
@@ -35,10 +38,9 @@ class WorkloadCheck:
             return
         memory = 0
         for item, found in zip(self._lab.workload, pairs, strict=True):
-            name = transport_of(self._lab, item)
-            if found and name in self._lab.transports:
-                sizes = region_sizes(item, self._lab.transports[name], budget(flows))
-                memory += sum(sizes) * len(found) * item.qps
+            transport = self._lab.transports[transport_of(self._lab, item) or ""]
+            sizes = region_sizes(item, transport, budget(flows))
+            memory += sum(sizes) * len(found) * item.qps
         if memory > MAX_MEMORY:
             self._problems.append(
                 f"workload: its memory regions are {memory >> 20} MiB together;"
