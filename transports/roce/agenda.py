@@ -49,6 +49,12 @@ class Agenda:
             sender.is_listed = False
         return None
 
+    def more(self, sender: Sender, now: Ns) -> Burst | None:
+        """Return one more burst of `sender`, whose turn it was."""
+        burst = sender.next_burst(now)
+        self._deadlines.note(sender)
+        return burst
+
     @property
     def deadline(self) -> Ns | None:
         first = self._deadlines.first()

@@ -15,8 +15,8 @@ ACK_REQ = 0x80000000
 class Arrival(NamedTuple):
     """The words of a BTH as `BTH.unpack_from` gives them, and where they came from.
 
-    The view is valid until `receive` returns. Everything below the checks of the port may rely on
-    a known opcode and on room for its headers and its pad.
+    The view is valid until `receive` returns. Everything below the checks of the port may rely
+    on a known opcode and on room for its headers and its pad.
     """
 
     opcode: int

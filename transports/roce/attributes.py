@@ -1,4 +1,4 @@
-"""QP states, and the attributes that each transition needs. IBTA vol. 1, sections 10.3 and 11.2.4.
+"""QP states, and the attributes of each transition. IBTA vol. 1, sections 10.3 and 11.2.4.
 
     RESET --> INIT --> RTR --> RTS <--> SQD        SQE --> RTS (not RC)
     any --> RESET, any --> ERR
@@ -90,7 +90,7 @@ class QpAttributes(TypedDict, total=False):
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 
-# Inclusive. IBTA vol. 1, section 11.2.4.2; the depths are ours: a byte, as in the CM's messages.
+# Inclusive. IBTA vol. 1, section 11.2.4.2; the depths are those of the CM's messages: a byte.
 RANGES = {
     "port_num": (1, 1),
     "dest_qp_num": (1, 0xFFFFFF),

@@ -1,9 +1,9 @@
 """End-to-end flow control: who may start a message that takes a receive WQE.
 
 IBTA vol. 1, section 9.7.7.2. The requester numbers its messages (SSN, from 1). An ACK with a
-credit code below 0x1F lets it go up to the limit sequence number LSN = MSN + credits; one message
-beyond is always allowed, and its ACK fetches new credits. Code 0x1F ends the control for the
-life of the connection.
+credit code below 0x1F lets it go up to the limit sequence number LSN = MSN + credits; one
+message beyond is always allowed, and its ACK fetches new credits. Code 0x1F ends the control
+for the life of the connection.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from wire.roce.eths import CREDITS, NO_CREDIT_LIMIT, credit_code
 class SendCredits:
     """The requester's side. `limit` is the LSN, None where there is no control (yet).
 
-    A connection whose ends agreed on credits starts with LSN 0. One that did not starts free, and
-    honours what it receives: a peer that sends credit codes means them.
+    A connection whose ends agreed on credits starts with LSN 0. One that did not starts free,
+    and honours what it receives: a peer that sends credit codes means them.
     """
 
     limit: int | None = None

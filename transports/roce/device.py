@@ -1,11 +1,11 @@
 """A NIC port over IP: one IP packet, from IP header to ICRC, in and out.
 
-Annex A17 (RoCE v2). The port is a machine (`transports.machine`): whoever owns it hands it whole
-IP packets and sends what it makes, behind an Ethernet header or in any other way.
+Annex A17 (RoCE v2). The port is a machine (`transports.machine`): whoever owns it hands it
+whole IP packets and sends what it makes, behind an Ethernet header or in any other way.
 
 The IP and UDP headers are checked as RFC 1122 wants and the annex narrows: no options, no
-fragments, no IPv6 extension headers, UDP port 4791. The UDP length says where the packet ends, so
-padding of a short frame does not matter. The UDP checksum is not looked at: the ICRC is the
+fragments, no IPv6 extension headers, UDP port 4791. The UDP length says where the packet ends,
+so padding of a short frame does not matter. The UDP checksum is not looked at: the ICRC is the
 stronger one, and both a zero and a computed one are legal.
 """
 

@@ -2,8 +2,8 @@
 
 A region is a piece of the application's memory under an address of its choosing, with an L_Key
 for local and an R_Key for remote use. A remote access must pass, in this order: the R_Key
-exists, its region is of the queue pair's protection domain, grants the right, and holds the whole
-range. Nothing is checked for an access of no bytes (C9-88); the caller sees to that.
+exists, its region is of the queue pair's protection domain, grants the right, and holds the
+whole range. Nothing is checked for an access of no bytes (C9-88); the caller sees to that.
 """
 
 from dataclasses import dataclass, field
@@ -59,21 +59,21 @@ class ScatterGather:
 
     views: list[memoryview]
     length: int
-    _single: memoryview | None = field(init=False)
+    single: memoryview | None = field(init=False)  # where one region holds it all
 
     def __post_init__(self) -> None:
-        self._single = self.views[0] if len(self.views) == 1 else None
+        self.single = self.views[0] if len(self.views) == 1 else None
 
     def read(self, offset: int, length: int) -> ReadBuffer:
         """Return `length` bytes from `offset`: a view where one region holds them all."""
-        if self._single is not None:
-            return self._single[offset : offset + length]
+        if self.single is not None:
+            return self.single[offset : offset + length]
         return b"".join(self._pieces(offset, length))
 
     def write(self, offset: int, data: ReadBuffer) -> None:
         """Store `data` from `offset` on."""
-        if self._single is not None:
-            self._single[offset : offset + len(data)] = data
+        if self.single is not None:
+            self.single[offset : offset + len(data)] = data
             return
         start = 0
         for piece in self._pieces(offset, len(data)):
@@ -149,7 +149,7 @@ class MemoryTable:
         return region
 
     def deregister(self, region: MemoryRegion) -> None:
-        """Forget `region`. What a machine is still reading from it ends with an access error."""
+        """Forget `region`. What is still being read from it ends with an access error."""
         region.is_valid = False
         self._local.pop(region.l_key, None)
         self._remote.pop(region.r_key, None)

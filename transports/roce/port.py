@@ -1,9 +1,9 @@
 """What every NIC port has, whatever carries its packets: queue pairs, memory, checks, counters.
 
 A packet is looked at in the order of IBTA vol. 1, section 9.6.1: lengths and opcode, transport
-version, destination queue pair and its service, the queue pair's state, the addresses, the P_Key,
-and last, because it costs most, the ICRC. What fails is dropped without an answer, counted by
-reason, and has changed nothing.
+version, destination queue pair and its service, the queue pair's state, the addresses, the
+P_Key, and last, because it costs most, the ICRC. What fails is dropped without an answer,
+counted by reason, and has changed nothing.
 """
 
 import random

@@ -1,8 +1,8 @@
 """A queue pair: two halves, their queues, and the state that both live in.
 
 The states and the attributes of each transition are a table in `attributes`. RESET forgets
-everything and flushes nothing; ERR flushes the send queue, then the receive queue, in order; SQD
-lets the requester finish what it has started and says when it has.
+everything and flushes nothing; ERR flushes the send queue, then the receive queue, in order;
+SQD lets the requester finish what it has started and says when it has.
 """
 
 from collections import deque
@@ -278,6 +278,31 @@ class QueuePair:
             return requester.receive_atomic_response(psn, aeth, original, now)
         return requester.receive_read_response(arrival, aeth, now)
 
+    def run_window(self, opcode: int, psn: int) -> memoryview | None:
+        """Return where the payload of MIDDLE packets from `psn` on belongs, in whole packets.
+
+        None if the next packet is not the MIDDLE `opcode`, or must be looked at by itself.
+        """
+        if opcode == _READ_MIDDLE:
+            return self._requester.run_window(psn) if self._requester is not None else None
+        if self._responder is None or self.state is QpState.RTR:
+            return None
+        return self._responder.run_window(opcode, psn)
+
+    def run_placed(self, opcode: int, packets: int, ack_psn: int | None, now: Ns) -> None:
+        """Take note that `packets` MIDDLEs have come whose payload is in the window."""
+        if opcode == _READ_MIDDLE:
+            assert self._requester is not None
+            self._requester.run_placed(packets, now)
+        else:
+            assert self._responder is not None
+            self._responder.run_placed(packets, ack_psn)
+        self._settle()
+
+    @property
+    def path_mtu(self) -> int:
+        return self._path_mtu
+
     def expire(self, now: Ns) -> None:
         """Let time pass."""
         if self._requester is not None:
@@ -321,7 +346,7 @@ class QueuePair:
             self._events.append(QpFatal(self.qp_num, responder.failure))
 
     def _enter_error(self) -> None:
-        """Flush the send queue, then the receive queue, in order. What answers is still sent."""
+        """Flush the send queue, then the receive queue, in order. Answers are still sent."""
         if self.state is QpState.ERR:
             return
         self.state = QpState.ERR

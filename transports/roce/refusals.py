@@ -6,8 +6,8 @@ from enum import Enum
 class RefusalReason(Enum):
     """What was wrong with a packet, in the order in which it is looked at.
 
-    The members down to ICRC are checks of the port, IBTA vol. 1, sections 7.8 and 9.6.1; the rest
-    are the queue pair's.
+    The members down to ICRC are checks of the port, IBTA vol. 1, sections 7.8 and 9.6.1; the
+    rest are the queue pair's.
     """
 
     IP_LENGTH = "ip_length"  # the packet ends before its headers do, or before it says

@@ -7,22 +7,22 @@ wraps, say where we are:
     ---------------------|-------------------------|---------------------------------|---------
                        _una                      _next                              _top
 
-_una <= _next <= _top. Going back means _next = _una: whatever a NAK or a timeout says, everything
-before the refused PSN counts as acknowledged first, so the place to go back to is always the
-oldest unacknowledged packet (go-back-N, section 9.7.5.2.4).
+_una <= _next <= _top. Going back means _next = _una: whatever a NAK or a timeout says,
+everything before the refused PSN counts as acknowledged first, so the place to go back to is
+always the oldest unacknowledged packet (go-back-N, section 9.7.5.2.4).
 
     stimulus                      what it does
     ACK of p                      retires SEND and WRITE packets up to p
     sequence NAK of p             retires what is before p, goes back; costs a retry
     RNR NAK of p                  the same, but not before the responder's time has passed
     other NAK of p                retires what is before p, fails the message of p
-    READ or atomic response       retires what is before its message, then is placed if it is the
-                                  next one
-    any of these beyond an open READ or atomic, or a response beyond the next one: the response
-                                  in between is lost (implied NAK). Go back, once per missing PSN:
-                                  a row of such answers is one loss, the timer sees to the next
+    READ or atomic response       retires what is before its message, then is placed if it is
+                                  the next one
+    any of these beyond an open   means that the response in between is lost (implied NAK):
+    READ or atomic, or a          goes back, once per missing PSN. A row of such answers is one
+    response beyond the next      loss; the timer sees to the next
     nothing for a while           goes back; costs a retry
-    a PSN that was never sent     a ghost: counted, changes nothing. So does an old one
+    a PSN that was never sent     is a ghost: counted, changes nothing. So is an old one
 
 Timers: see `timers`. The one for answers runs while something is in flight and starts anew at
 each progress; a repeated ACK does not hold it off.
@@ -235,12 +235,17 @@ class Requester:
                 return self._old()
             self._acknowledge(acked + 1, now)
             return None
+        return self._receive_nak(acked, kind, aeth, now)
+
+    def _receive_nak(self, acked: int, kind: int, aeth: int, now: Ns) -> RefusalReason | None:
+        """Take a NAK of the unwrapped PSN `acked`, which was sent. Section 9.7.5.2."""
         if acked < self._una or self._next == self._una:
             # Already acknowledged, or gone back to and not yet sent again.
             return self._old()
         self._acknowledge(acked, now)
         if self._una != acked or self.is_failed:
             return None  # an open READ lies before it: implied NAK
+        code = aeth >> 24 & 0x1F
         if kind == AethKind.RNR_NAK:
             self._stats.rnr_naks += 1
             self._go_back(Cause.RNR, now)
@@ -290,6 +295,25 @@ class Requester:
         self._una += 1
         self._answered(message, now)
         return None
+
+    def run_window(self, psn: int) -> memoryview | None:
+        """Return where the payload of MIDDLE responses from `psn` on belongs, in whole packets.
+
+        None if the next response packet is no MIDDLE, or its memory is not one stretch.
+        """
+        if self._una == self._top or unwrap(psn, self._una) != self._una:
+            return None
+        message = self._queue[0]
+        if not message.is_read or message.data is None or message.data.single is None:
+            return None
+        start = (self._una - message.start) * self._mtu
+        stop = (message.stop - 1 - message.start) * self._mtu
+        return message.data.single[start:stop]
+
+    def run_placed(self, packets: int, now: Ns) -> None:
+        """Count `packets` of such responses as taken; their payload is in the window."""
+        self._una += packets
+        self._progress(now)
 
     def receive_atomic_response(
         self, psn: int, aeth: int, original: int, now: Ns

@@ -23,8 +23,8 @@ Checks at e, in this order; the first that fails decides:
 A NAK other than the RNR one is final: the queue pair is in ERR afterwards. MSN counts a message
 when its last packet is executed, a READ when it begins (C9-148).
 
-Data lands when its packet is executed. A WRITE is silent at the target: the application learns of
-it only by a later message that takes a receive WQE, such as a WRITE with immediate.
+Data lands when its packet is executed. A WRITE is silent at the target: the application learns
+of it only by a later message that takes a receive WQE, such as a WRITE with immediate.
 """
 
 from collections import deque
@@ -144,6 +144,36 @@ class Responder:
             self._refuse(NakCode(nak), request.psn)
         return None
 
+    def run_window(self, opcode: int, psn: int) -> memoryview | None:
+        """Return where the payload of in-order MIDDLEs from `psn` on belongs, in whole packets.
+
+        None if the next packet is no such MIDDLE, or its memory is not one stretch.
+        """
+        message = self._message
+        if (
+            message is None
+            or opcode != message.middle
+            or psn != self.expected_psn
+            or message.target.single is None
+            or (message.region is not None and not message.region.is_valid)
+        ):
+            return None
+        start = message.received
+        room = (message.length - start) // self._mtu * self._mtu
+        return message.target.single[start : start + room]
+
+    def run_placed(self, packets: int, ack_psn: int | None) -> None:
+        """Count `packets` of such MIDDLEs as executed; their payload is in the window.
+
+        `ack_psn` is the newest one with AckReq: its ACK covers those before.
+        """
+        message = self._message
+        assert message is not None
+        message.received += packets * self._mtu
+        self._executed(self.expected_psn, packets, ack_req=False)
+        if ack_psn is not None:
+            self._acknowledge(ack_psn, "")
+
     def _ahead(self) -> RefusalReason | None:
         """Answer the first packet behind a gap. Section 9.7.5.2.4."""
         if self._is_refusing:
@@ -186,7 +216,7 @@ class Responder:
 
     # -- execution, one method per kind; each returns a NAK code, _RNR or None ---------------
 
-    def _send(self, request: Arrival) -> int | None:
+    def _send(self, request: Arrival) -> int | None:  # noqa: PLR0911 - one per check
         """Execute SEND First or Only."""
         is_only = OPCODES[request.opcode].position is Position.ONLY
         if self._message is not None:
@@ -207,10 +237,10 @@ class Responder:
             return NakCode.REMOTE_ACCESS_ERROR
         self._receives.popleft()
         target.write(0, payload)
+        middle = BTH.size + self._mtu
         message = Inbound(
-            Family.SEND, Opcode.RC_SEND_MIDDLE, BTH.size + self._mtu, target, target.length, size,
-            wr=wr,
-        )  # fmt: skip
+            Family.SEND, Opcode.RC_SEND_MIDDLE, middle, target, target.length, size, wr=wr
+        )
         if is_only:
             self._complete(request, message)
         else:
@@ -257,7 +287,7 @@ class Responder:
         self._executed(request.psn, 1, request.ack_req)
         return None
 
-    def _continue(self, request: Arrival) -> int | None:
+    def _continue(self, request: Arrival) -> int | None:  # noqa: PLR0911 - as above
         """Execute a MIDDLE or LAST."""
         info = OPCODES[request.opcode]
         is_last = info.position is Position.LAST

@@ -1,9 +1,9 @@
 """What a responder still has to send: acknowledgements, NAKs, READ and atomic responses.
 
-Responses and acknowledgements share one PSN order, so they share one queue (IBTA vol. 1, section
-9.7.5.1): an ACK never overtakes an earlier READ response. An ACK that follows another swallows
-it, and so it does with a NAK whose missing packet has come in the meantime. That bounds the
-queue: per saved request its response and, behind it, one ACK and one NAK.
+Responses and acknowledgements share one PSN order, so they share one queue (IBTA vol. 1,
+section 9.7.5.1): an ACK never overtakes an earlier READ response. An ACK that follows another
+swallows it, and so it does with a NAK whose missing packet has come in the meantime. That
+bounds the queue: per saved request its response and, behind it, one ACK and one NAK.
 """
 
 from collections import deque
@@ -111,8 +111,8 @@ class Responses:
         offset = index * mtu
         length = min(count * mtu, saved.length - offset)
         return Burst(
-            opcode, psn_add(saved.psn, index), count, extension, saved.read(offset, length), mtu,
-            transmission=saved.sendings, why="duplicate" if saved.sendings > 1 else "",
+            opcode, psn_add(saved.psn, index), count, extension, saved.read(offset, length),
+            mtu, transmission=saved.sendings, why="duplicate" if saved.sendings > 1 else "",
         )  # fmt: skip
 
     def _atomic(self, saved: Saved, credit: int) -> Burst:

@@ -1,8 +1,8 @@
 """Responder resources: READs and atomics kept so that they can be answered again.
 
-IBTA vol. 1, sections 9.7.5.1.5 and 9.7.5.1.6. A ring of max_dest_rd_atomic requests. A duplicate
-READ is executed anew, from current memory, and may ask for the tail of the original only; a
-duplicate atomic gets the value that the first execution found.
+IBTA vol. 1, sections 9.7.5.1.5 and 9.7.5.1.6. A ring of max_dest_rd_atomic requests. A
+duplicate READ is executed anew, from current memory, and may ask for the tail of the original
+only; a duplicate atomic gets the value that the first execution found.
 """
 
 from collections import deque
@@ -46,7 +46,7 @@ class Saved:
         return self.region.view[start : start + length]
 
     def is_asked_again(self, psn: int, r_key: int, va: int, length: int, mtu: int) -> bool:
-        """Say whether this READ, or its tail from a packet's border on, is what is asked for."""
+        """Say whether this READ, or its tail from a packet's border on, is asked for."""
         index = psn_distance(self.psn, psn)
         return (
             self.is_read

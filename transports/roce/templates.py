@@ -1,14 +1,15 @@
 """Whole packets from prepared headers: one template per queue pair.
 
-All packets of a queue pair share addresses, ports and keys, and those of a burst share every byte
-up to the PSN but the IPv4 identification. So the head of each kind of packet is made once, with
-the CRC over its masked form, and a packet costs one join and one CRC over what is new:
+All packets of a queue pair share addresses, ports and keys, and those of a burst share every
+byte up to the PSN but the IPv4 identification. So the head of each kind of packet is made
+once, with the CRC over its masked form, and a packet costs one join and one CRC over what is
+new:
 
     IP | UDP | BTH to DestQP        | A PSN | extension headers | payload | pad | ICRC
     prepared, CRC up to here known    per packet
 
-Over IPv4 the identification comes early in the CRC, so the head is masked and read again for each
-packet. `wire.roce.icrc` is the definition; tests hold the two together.
+Over IPv4 the identification comes early in the CRC, so the head is masked and read again for
+each packet. `wire.roce.icrc` is the definition; tests hold the two together.
 """
 
 from collections.abc import Iterator
@@ -74,7 +75,7 @@ def _transport_head(peer: Peer, opcode: int, bits: int, length: int) -> tuple[by
 
 
 class Ipv6Template:
-    """Packets over IPv6. `skip` bytes of the head are left out: 48 where a kernel makes them."""
+    """Packets over IPv6, without the first `skip` bytes: 48 where a kernel makes them."""
 
     def __init__(self, peer: Peer, skip: int = 0) -> None:
         self._peer = peer
@@ -141,7 +142,7 @@ class Ipv4Template:
         self._heads: dict[tuple[int, int, int], _Ipv4Head] = {}
 
     def head(self, opcode: int, bits: int, length: int) -> "_Ipv4Head":
-        """Return the parts of the head of a packet of `length` bytes from UDP header to ICRC."""
+        """Return the parts of the head of a packet: `length` bytes from UDP header to ICRC."""
         key = opcode, bits, length
         made = self._heads.get(key)
         if made is not None:

@@ -40,8 +40,9 @@ class HasDeadline(Protocol):
 class DeadlineQueue:
     """The earliest deadline of many owners, whose deadlines mostly move later.
 
-    An owner is entered at the earliest time at which it may be due. What it says when that entry
-    comes up decides: so a timer that is pushed back at every acknowledgement costs nothing.
+    An owner is entered at the earliest time at which it may be due. What it says when that
+    entry comes up decides: so a timer that is pushed back at every acknowledgement costs
+    nothing.
     """
 
     def __init__(self) -> None:
