@@ -5,12 +5,14 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import click
 import msgspec
 
+from netem.capture.runfolder import RunFolder, RunFolderError
 from netem.kernel.run import CapabilityError, KernelError
+from netem.lab import registry
 from netem.lab.find import LabNotFoundError, LabSource, find
 from netem.topology.errors import LabError
 from netem.topology.load import load_lab
@@ -50,10 +52,10 @@ def exit_codes(run: Callable[P, R]) -> Callable[P, R]:
         except LabNotFoundError as error:
             complain(str(error))
             sys.exit(WRONG_USAGE)
-        except CapabilityError as error:
+        except RunFolderError as error:
             complain(str(error))
-            sys.exit(HOST_CANNOT)
-        except KernelError as error:
+            sys.exit(WRONG_USAGE)
+        except (CapabilityError, KernelError) as error:
             complain(str(error))
             sys.exit(HOST_CANNOT)
         except BrokenPipeError:
@@ -115,13 +117,41 @@ def make_plan(
     overrides: tuple[str, ...] = (),
     seed: int | None = None,
     dilation: str | None = None,
-    extra: dict[str, Any] | None = None,
+    *,
+    entered: bool = False,
 ) -> tuple[Plan, LabSource]:
-    """Find, load and plan a lab with the flags of `lab_options` applied."""
+    """Find, load and plan a lab with the flags of `lab_options` applied.
+
+    A lab that people enter has a kernel stack in its hosts, unless the flags say otherwise.
+    """
     source = find(lab)
-    changes: dict[str, Any] = dict(extra or {}) | parse_overrides(overrides)
+    changes: dict[str, object] = {"defaults.host.stack": "kernel"} if entered else {}
+    changes |= parse_overrides(overrides)
     if seed is not None:
         changes["seed"] = str(seed)
     if dilation is not None:
         changes["dilation"] = dilation
     return plan_lab(load_lab(source.text, name_hint=source.name, overrides=changes)), source
+
+
+def running_lab(name: str | None) -> registry.Running:
+    """Return the lab of that name that is up, or the only one; else leave with one line."""
+    labs = registry.up()
+    if name is not None:
+        labs = [lab for lab in labs if lab.name == Path(name).stem]
+    if len(labs) == 1:
+        return labs[0]
+    if labs:
+        complain(
+            f"several labs are up; say --lab with one of: {', '.join(x.name for x in labs)}"
+        )
+    elif name is not None:
+        complain(f"lab {name} is not up; bring it up with: fabriclab up {name}")
+    else:
+        complain("no lab is up; bring one up with: fabriclab up two-hosts")
+    sys.exit(WRONG_USAGE)
+
+
+def make_folder(lab: str, out: Path | None) -> RunFolder:
+    """Make the run folder; a failure is one line and exit code 2, by `exit_codes`."""
+    return RunFolder.create(lab, out)

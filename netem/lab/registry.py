@@ -4,10 +4,15 @@ The file is the only state that a lab keeps outside its sandbox. A file whose pr
 or whose pid now belongs to another process, counts as absent and is removed when met.
 """
 
+import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from netem.kernel.processes import start_ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +21,22 @@ class Running:
 
     name: str
     pid: int
-    started: str  # the process's start time in clock ticks: tells a reused pid apart
-    folder: str
-    plan: str  # path of the plan, as JSON
+    ticks: int  # with `pid`, names that process for ever: see netem.kernel.processes
+    folder: str  # of the run; holds the plan as plan.json
 
     @property
     def control(self) -> Path:
         """Where the lab's control sockets are, seen through its own mount namespace."""
         return Path(f"/proc/{self.pid}/root/run/fabriclab")
+
+    def nodes(self) -> dict[str, int]:
+        """Return the pid of each process of the lab, as its sandbox knows it."""
+        pids: dict[str, int] = json.loads((self.control / "pids.json").read_text())
+        return pids
+
+    def sockets(self) -> list[str]:
+        """Return the names of the processes that have a control socket."""
+        return sorted(path.stem for path in self.control.glob("*.sock"))
 
 
 def runtime_dir() -> Path:
@@ -39,16 +52,6 @@ def runtime_dir() -> Path:
     if path.stat().st_uid != os.geteuid():
         raise PermissionError(f"{path} belongs to another user")
     return path
-
-
-def start_time(pid: int) -> str | None:
-    """Return when process `pid` started, in clock ticks since boot; None if there is none."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else fields[19]
 
 
 def save(running: Running) -> None:
@@ -69,7 +72,7 @@ def find(name: str) -> Running | None:
     except (ValueError, TypeError):
         path.unlink(missing_ok=True)
         return None
-    if start_time(running.pid) != running.started:
+    if start_ticks(running.pid) != running.ticks:
         path.unlink(missing_ok=True)
         return None
     return running
@@ -84,3 +87,15 @@ def up() -> list[Running]:
 def forget(name: str) -> None:
     """Remove the lab's file."""
     (runtime_dir() / f"{name}.json").unlink(missing_ok=True)
+
+
+@contextmanager
+def claim(name: str) -> Iterator[bool]:
+    """Hold the right to bring lab `name` up; False where another process holds it."""
+    with (runtime_dir() / f"{name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield find(name) is None

@@ -1,0 +1,37 @@
+"""`fabriclab capture --merge DIR`: make the capture of a run that could not make it itself."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from netem.cli import options
+
+
+@click.command()
+@click.option(
+    "--merge",
+    "folder",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="Run folder whose spools become lab.pcapng.",
+)
+@options.json_option
+@options.exit_codes
+def command(folder: Path, as_json: bool) -> None:
+    """Merge the spools of a run folder into lab.pcapng, also after a SIGKILL.
+
+    Example:  fabriclab capture --merge fabriclab-runs/two-hosts-1
+    """
+    from netem.capture.merge import merge_folder
+
+    report = merge_folder(folder)
+    if as_json:
+        options.print_json(report)
+    else:
+        state = "complete" if report.complete else f"incomplete: {report.remark}"
+        click.echo(f"{folder / report.file}: {report.frames} frames, {state}")
+    if not report.frames:
+        options.complain("no packets captured")
+        sys.exit(options.INCONCLUSIVE)

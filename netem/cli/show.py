@@ -1,0 +1,92 @@
+"""How results look on a terminal: tables of at most 100 columns, and nothing else."""
+
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from netem.lab.job import Progress as Report
+from netem.topology.outcome import FlowResult, RunResult
+from netem.topology.units import format_rate, format_size, format_time
+
+WIDTH = 100
+
+
+def console() -> Console:
+    """Return a console on standard output, as wide as the terminal but at most 100 columns."""
+    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+    return Console(file=sys.stdout, width=width, highlight=False)
+
+
+def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """Print a table; columns that start with `>` are set flush right."""
+    view = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        right = column.startswith(">")
+        view.add_column(
+            column.lstrip(">"), justify="right" if right else "left", overflow="fold"
+        )
+    for row in rows:
+        view.add_row(*(str(cell) for cell in row))
+    console().print(view)
+
+
+def result(run: RunResult, folder: str) -> None:
+    """Print what a run brought: flows, faults, expectations, where the capture is, verdict."""
+    table(
+        "",
+        ("flow", "op", ">size", ">done", ">goodput", ">packets", ">again", ">NAK", "result"),
+        (_flow_row(flow) for flow in run.flows),
+    )
+    for fault in run.faults:
+        click.echo(f"fault {fault.index} ({fault.text}): fired {fault.fired} of {fault.wanted}")
+    for expectation in run.expectations:
+        click.echo(f"expect {expectation.name}: {expectation.verdict} ({expectation.got})")
+    if run.lateness.remark:
+        click.echo(run.lateness.remark)
+    capture = run.capture
+    if capture.file:
+        state = "" if capture.complete else f", INCOMPLETE: {capture.remark}"
+        click.echo(f"capture {folder}/{capture.file}: {capture.frames} frames{state}")
+    why = f": {run.why}" if run.why else ""
+    emulated = format_time(run.duration)
+    click.echo(f"{run.verdict} after {emulated} emulated (seed {run.seed}){why}")
+
+
+def _flow_row(flow: FlowResult) -> tuple[object, ...]:
+    statuses = ", ".join(f"{n} {status}" for status, n in flow.statuses.items())
+    return (
+        flow.flow,
+        flow.op,
+        format_size(flow.size),
+        f"{flow.completed}/{flow.count}",
+        "-" if flow.goodput is None else format_rate(round(flow.goodput)),
+        flow.packets,
+        flow.retransmissions,
+        flow.naks,
+        flow.verdict if flow.verdict != "pass" else statuses,
+    )
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Report]:
+    """Give a function to report progress to: a bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    bar = Progress(
+        TextColumn(title),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} flows"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,70 @@
+"""`fabriclab up LAB`: a lab that stays, to be entered and used."""
+
+import sys
+import time
+from pathlib import Path
+
+import click
+import msgspec
+
+from netem.cli import options
+from netem.lab import registry
+
+
+@click.command()
+@options.lab_options
+@options.output_options
+@click.option("--dry-run", is_flag=True, help="Print the commands that would build the lab.")
+@options.exit_codes
+def command(
+    *,
+    lab: str,
+    overrides: tuple[str, ...],
+    seed: int | None,
+    dilation: str | None,
+    out: Path | None,
+    as_json: bool,
+    dry_run: bool,
+) -> None:
+    """Bring a lab up and leave it there; `down` takes it away. Twice is once.
+
+    Hosts get the kernel's stack beside ours, so that ping, traceroute and other programs work.
+    The lab's workload is not started.
+
+    Example:  fabriclab up two-hosts && fabriclab exec h0 ping -c 3 h1
+    """
+    from netem.kernel.capabilities import require_host
+    from netem.kernel.steps import script
+    from netem.lab.job import Job
+    from netem.lab.launcher import stay
+
+    # Under what the user sets: a lab that people enter has a kernel to enter (but for
+    # datagram mode, which is the kernel's already).
+    plan, _ = options.make_plan(lab, overrides, seed, dilation, entered=True)
+    if dry_run:
+        click.echo("\n".join(script(plan)))
+        return
+    if (running := registry.find(plan.name)) is not None:
+        _say(running, as_json, "is up already")
+        return
+    require_host(plan)
+    folder = options.make_folder(plan.name, out)
+    path = folder.path.absolute()
+    (path / "plan.json").write_bytes(msgspec.json.encode(plan))
+    with registry.claim(plan.name) as claimed:
+        if not claimed:
+            options.complain(f"lab {plan.name} is being brought up by another process")
+            sys.exit(options.FAILED)
+        sandbox = stay(Job(plan, path, time.time_ns(), stay=True))
+        running = registry.Running(plan.name, sandbox.pid, sandbox.ticks, str(path))
+        registry.save(running)
+        sandbox.leave()
+    _say(running, as_json, "is up")
+
+
+def _say(running: registry.Running, as_json: bool, state: str) -> None:
+    if as_json:
+        options.print_json(running)
+    else:
+        click.echo(f"lab {running.name} {state}; its files go to {running.folder}")
+        click.echo(f"enter it:  fabriclab exec --lab {running.name} NODE COMMAND ...")

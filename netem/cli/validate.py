@@ -1,0 +1,54 @@
+"""`fabriclab validate LAB`: whether a lab file is right, and what it would build."""
+
+import click
+
+from netem.cli import options, show
+
+
+@click.command()
+@options.lab_options
+@options.json_option
+@options.exit_codes
+def command(
+    *,
+    lab: str,
+    overrides: tuple[str, ...],
+    seed: int | None,
+    dilation: str | None,
+    as_json: bool,
+) -> None:
+    """Check a lab file and show what would be built, with the MTU sum of every path.
+
+    Exit code 2 and one line per problem where the file is wrong.
+
+    Example:  fabriclab validate mylab.yaml
+    """
+    from netem.topology.summary import summary
+
+    plan, _ = options.make_plan(lab, overrides, seed, dilation)
+    facts = summary(plan)
+    if as_json:
+        options.print_json(facts)
+        return
+    click.echo(f"lab {facts.name}: seed {facts.seed}, dilation {facts.dilation}")
+    show.table(
+        "",
+        ("port", "peer", "address", ">mtu", "sends"),
+        ((p.name, p.peer, p.address, p.mtu, p.sends) for n in facts.nodes for p in n.ports),
+    )
+    show.table(
+        "",
+        ("flow", "transport", "work", "timeout", "RNR timer"),
+        ((f.flow, f.transport, "; ".join(f.work), f.timeout, f.rnr_timer) for f in facts.flows),
+    )
+    for path in facts.paths:
+        click.echo(
+            f"{path.source} to {path.target}, {path.transport}: {path.sum} of {path.mtu}"
+        )
+    for title, lines in (
+        ("fault", facts.faults),
+        ("change", facts.changes),
+        ("expect", facts.expectations),
+    ):
+        for line in lines:
+            click.echo(f"{title} {line}")

@@ -1,0 +1,276 @@
+"""Pid 1 of the sandbox: forks the nodes, makes the links, conducts the run, gathers reports.
+
+Everything is forked before the event loop starts. Children wait at a gate until the links are
+there; then each opens its sockets and its control socket, we say hello to all of them, and one
+message with one start time begins the run.
+
+The run ends when every flow is done, at the wall-clock limit, when a node dies, or when the
+launcher says so. Then every node that is left is told to stop and gives its report.
+"""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+import msgspec
+import trio
+
+from netem.capture.runfolder import EventLog, RunFolder
+from netem.capture.sniff import Sniffer, fork_sniffer
+from netem.host.coordinator import Coordinator
+from netem.kernel.capabilities import missing
+from netem.kernel.run import KernelError
+from netem.kernel.sandbox import RUNTIME, Gate, detach, fork_nodes, hold, mount_hosts
+from netem.kernel.steps import execute, steps, wire_name
+from netem.lab.job import Job, Outcome, ToLauncher
+from netem.node.client import ControlError, NodeClient, connect
+from netem.node.process import node_process, wire_process
+from netem.topology.outcome import NodeReport
+
+HELLO_LIMIT_S = 20.0  # from fork to a control socket that answers, on a loaded host
+STOP_LIMIT_S = 20.0  # a node writes its report and closes its spool
+START_DELAY_NS = 20_000_000  # until all nodes have read the start message
+IMPAIRED_BY_US = ("host", "switch")
+
+
+def conduct(job: Job, channel: socket.socket) -> int:
+    """Be pid 1 for one lab; return its exit code."""
+    try:
+        pids, sniffer = _build(job)
+    except KernelError as error:
+        _tell(channel, ToLauncher(refused=str(error)))
+        return 1
+    outcome = trio.run(_Conductor(job, channel, pids, sniffer).run)
+    _tell(channel, ToLauncher(outcome=outcome))
+    return 0
+
+
+def _build(job: Job) -> tuple[dict[str, int], Sniffer | None]:
+    """Fork every process and make every link; the nodes are running when this returns."""
+    plan = job.plan
+    mount_hosts(hosts_text(job))
+    gate = Gate()
+    folder = RunFolder(job.folder)
+    runs: dict[str, Callable[[], None]] = {}
+    for node in plan.nodes:
+        if node.kind in IMPAIRED_BY_US:
+            runs[node.name] = partial(
+                node_process, plan, node.name, RUNTIME, folder.path, job.epoch
+            )
+        else:
+            runs[node.name] = hold
+    for link in plan.links:
+        if link.wire:
+            name = wire_name(link.name)
+            runs[name] = partial(wire_process, plan, link.name, RUNTIME, folder.path, job.epoch)
+    outputs = {
+        name: os.open(folder.log(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND) for name in runs
+    }
+    pids = fork_nodes(runs, gate=gate, outputs=outputs)
+    for fd in outputs.values():
+        os.close(fd)
+    execute(steps(plan, taps=missing("tap") is None), pids)
+    limit = plan.capture.max_bytes
+    sniffer = fork_sniffer(plan, pids, folder.path, job.epoch, max_bytes=limit)
+    (RUNTIME / "pids.json").write_bytes(msgspec.json.encode(pids))
+    gate.open()
+    return pids, sniffer
+
+
+class _Conductor:
+    """The run itself: one task per thing that can happen to it."""
+
+    def __init__(
+        self,
+        job: Job,
+        channel: socket.socket,
+        pids: Mapping[str, int],
+        sniffer: Sniffer | None,
+    ) -> None:
+        self._job = job
+        self._plan = job.plan
+        self._channel = channel
+        self._pids = dict(pids)
+        self._sniffer = sniffer
+        self._outcome = Outcome()
+        self._coordinator = Coordinator(job.plan)
+        self._clients: dict[str, NodeClient] = {}
+        self._over = trio.Event()
+        self._stopping = False
+        self._events = EventLog(RunFolder(job.folder).events)
+
+    async def run(self) -> Outcome:
+        """Say hello, start, wait for an end, stop; never raises for what a node can do."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._reap)
+            nursery.start_soon(self._obey)
+            async with AsyncExitStack() as stack:
+                await self._greet(stack)
+                for client in self._clients.values():
+                    nursery.start_soon(self._listen, client)
+                started = time.monotonic_ns() + START_DELAY_NS
+                if self._sniffer is not None:
+                    self._sniffer.start(started)
+                await self._tell_all("start", at=started)
+                self._say(ToLauncher(ready=True))
+                if self._job.stay and not self._outcome.failures:
+                    detach(RunFolder(self._job.folder).log("lab"))
+                await self._wait()
+                self._stopping = True
+                self._outcome.duration = self._emulated_since(started)
+                async with trio.open_nursery() as stops:
+                    for client in self._clients.values():
+                        stops.start_soon(self._stop, client)
+            if self._sniffer is not None and not self._sniffer.stop():
+                self._outcome.failures.append("the sniffer ended before it was told to")
+            nursery.cancel_scope.cancel()
+        self._events.close()
+        return self._outcome
+
+    async def _greet(self, stack: AsyncExitStack) -> None:
+        """Connect to every process of ours; one that does not answer is a failure."""
+        for name in self._pids:
+            if not self._is_ours(name):
+                continue
+            try:
+                client = await stack.enter_async_context(
+                    connect(RUNTIME / f"{name}.sock", name, wait_s=HELLO_LIMIT_S)
+                )
+                await client.call("hello", events=True)
+            except ControlError as error:
+                self._fail(str(error))
+                return
+            self._clients[name] = client
+
+    async def _wait(self) -> None:
+        if self._coordinator.done and not self._job.stay:
+            return
+        limit = float("inf") if self._job.stay else self._plan.limit_s
+        with trio.move_on_after(limit) as scope:
+            await self._over.wait()
+        self._outcome.timed_out = scope.cancelled_caught
+
+    async def _listen(self, client: NodeClient) -> None:
+        """Write a node's events down, and let work go on that waited for an item."""
+        async for event in client.events():
+            details: dict[str, Any] = dict(event)
+            at, kind = details.pop("at"), details.pop("event")
+            details.pop("node", None)
+            self._events.add(at, client.node, kind, details)
+            self._events.flush()
+            if kind == "item_done":
+                await self._item_done(details["flow"], details["item"])
+
+    async def _item_done(self, flow: str, item: int) -> None:
+        for released in self._coordinator.item_done(flow, item):
+            await self._tell_all("release", item=released)
+        self._say(ToLauncher(done=self._coordinator.finished, total=self._coordinator.total))
+        if self._coordinator.done and not self._job.stay:
+            self._over.set()
+
+    async def _tell_all(self, do: str, **fields: int) -> None:
+        for client in tuple(self._clients.values()):
+            try:
+                await client.call(do, **fields)
+            except ControlError as error:
+                self._fail(str(error))
+
+    async def _stop(self, client: NodeClient) -> None:
+        try:
+            reply = await client.call("stop", timeout_s=STOP_LIMIT_S)
+        except ControlError as error:
+            if client.node in self._pids:  # else its death was told already
+                self._fail(str(error))
+            return
+        self._outcome.reports.append(msgspec.convert(reply["report"], NodeReport))
+
+    async def _reap(self, task_status: trio.TaskStatus[None]) -> None:
+        """Be the parent of whatever ends in here; a node that ends before its time is news."""
+        with trio.open_signal_receiver(signal.SIGCHLD) as signals:
+            task_status.started()
+            self._collect()
+            async for _ in signals:
+                self._collect()
+
+    def _collect(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            name = next((name for name, node in self._pids.items() if node == pid), None)
+            if name is not None and not self._stopping:
+                del self._pids[name]
+                self._fail(f"node {name} {_end_in_words(status)}")
+
+    async def _obey(self) -> None:
+        """End in order when the launcher, or `down` by a signal, says so."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._await_launcher)
+            with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                async for _ in signals:
+                    self._interrupt()
+
+    async def _await_launcher(self) -> None:
+        self._channel.setblocking(False)
+        while True:
+            await trio.lowlevel.wait_readable(self._channel)
+            try:
+                said = self._channel.recv(4096)
+            except BlockingIOError:
+                continue
+            except OSError:
+                said = b""
+            if said:
+                self._interrupt()
+            return  # hung up: a lab that stays goes on, any other dies with its launcher
+
+    def _interrupt(self) -> None:
+        self._outcome.interrupted = True
+        self._over.set()
+
+    def _fail(self, what: str) -> None:
+        if what not in self._outcome.failures:
+            self._outcome.failures.append(what)
+        self._over.set()
+
+    def _say(self, message: ToLauncher) -> None:
+        try:
+            _tell(self._channel, message)
+        except OSError:
+            return  # nobody listens any more; the lab does not depend on it
+
+    def _is_ours(self, name: str) -> bool:
+        kinds = {node.name: node.kind for node in self._plan.nodes}
+        return kinds.get(name, "host") in IMPAIRED_BY_US
+
+    def _emulated_since(self, started: int) -> int:
+        return max(0, time.monotonic_ns() - started) // self._plan.dilation
+
+
+def hosts_text(job: Job) -> str:
+    """Return /etc/hosts for the lab: every node by its name, under each address it has."""
+    lines = ["127.0.0.1 localhost", "::1 localhost"]
+    for node in job.plan.nodes:
+        for port in node.ports:
+            lines.extend(f"{ip} {node.name}" for ip in (port.ipv6, port.ipv4) if ip)
+    return "\n".join(lines) + "\n"
+
+
+def _tell(channel: socket.socket, message: ToLauncher) -> None:
+    channel.setblocking(True)
+    channel.sendall(msgspec.json.encode(message) + b"\n")
+
+
+def _end_in_words(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code} before it was told to; see its log"
