@@ -16,11 +16,14 @@ The subclasses say what is taken and how it leaves: `frames`, and `datagram`.
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from netem.clock import RealClock
+from netem.impair.model import Impairment
 from netem.node.lateness import LatenessMeter
+from netem.node.link_end import LinkEnd
 from netem.node.turns import Turns
 from netem.topology.outcome import DirectionReport, FaultReport
 from netem.topology.plan import ChangePlan
@@ -32,7 +35,7 @@ class TimedMachine(Protocol):
 
     @property
     def deadline(self) -> Ns | None: ...
-    def expire(self, now: Ns) -> None: ...
+    def expire(self, now: Ns, /) -> None: ...
     def events(self) -> Iterable[object]: ...
 
 
@@ -43,16 +46,23 @@ class Driver(ABC):
     """Runs one machine. Sockets, spool and timer are opened and closed by the owner."""
 
     def __init__(
-        self, machine: TimedMachine, turns: Turns, changes: Iterable[ChangePlan], tell: Tell
+        self,
+        machine: TimedMachine,
+        ends: Sequence[LinkEnd],
+        turns: Turns,
+        changes: Iterable[ChangePlan],
+        tell: Tell,
     ) -> None:
-        """`tell` gets each of the machine's events once."""
+        """Take `changes` from those of the whole lab; `tell` gets the machine's events."""
         self.lateness = LatenessMeter()
         self.clock: RealClock | None = None  # from the start on
         self.due: Ns | None = None  # what the next turn is waited for, if anything
         self.has_more = False  # the machine was stopped in the middle of what it has to send
+        self.ends = tuple(ends)
         self._machine = machine
         self._turns = turns
-        self._changes = sorted(changes, key=lambda change: change.at, reverse=True)
+        ours = (change for change in changes if self.end_for(change.on) is not None)
+        self._changes = sorted(ours, key=lambda change: change.at, reverse=True)
         self._tell = tell
 
     def now(self) -> Ns:
@@ -86,7 +96,8 @@ class Driver(ABC):
         if self.due is not None and now >= self.due:
             self.lateness.record((now - self.due) * self.clock.dilation)
         while self._changes and self._changes[-1].at <= now:
-            self._apply(self._changes.pop(), now)
+            change = self._changes.pop()
+            self.change(change.on, change.set, now)
         self._receive(now)
         self._machine.expire(now)
         self.has_more = self._transmit(now)
@@ -105,23 +116,38 @@ class Driver(ABC):
         if self.has_more or self.due is not None:
             self._turns.arm(self.clock.wall(0 if self.has_more else self.due or 0))
 
+    def end_for(self, name: str) -> LinkEnd | None:
+        """Return the end that acts for what the port called `name` sends, or None."""
+        return next((end for end in self.ends if end.acts_for(name) is not None), None)
+
+    def change(self, name: str, impairment: Impairment, now: Ns) -> None:
+        """Let another impairment hold for what the port called `name` sends."""
+        end = self.end_for(name)
+        if end is None:
+            raise ValueError(f"nothing here acts for {name}")
+        end.change(name, impairment, now)
+
+    def directions(self) -> list[DirectionReport]:
+        """Report on each direction that this driver acts for."""
+        return [direction for end in self.ends for direction in end.directions()]
+
+    def faults(self) -> list[FaultReport]:
+        """Report on each fault of these directions."""
+        return [fault for end in self.ends for fault in end.faults()]
+
+    def counters(self) -> dict[str, int]:
+        """Return what was counted at this node's sockets."""
+        total: Counter[str] = Counter(receive_drops=0)
+        for end in self.ends:
+            total.update(end.counters)
+            total["receive_drops"] += end.receive_drops()
+        return dict(total)
+
     def _next_deadline(self) -> Ns | None:
-        deadlines = [self._machine.deadline, self._held_until()]
+        deadlines = [self._machine.deadline, *(end.deadline for end in self.ends)]
         if self._changes:
             deadlines.append(self._changes[-1].at)
         return min((at for at in deadlines if at is not None), default=None)
-
-    @abstractmethod
-    def counters(self) -> dict[str, int]:
-        """Return what was counted at this node's sockets."""
-
-    @abstractmethod
-    def directions(self) -> list[DirectionReport]:
-        """Report on each direction that this driver acts for."""
-
-    @abstractmethod
-    def faults(self) -> list[FaultReport]:
-        """Report on each fault of these directions."""
 
     @abstractmethod
     def _watch(self, turns: Turns) -> None:
@@ -138,11 +164,3 @@ class Driver(ABC):
     @abstractmethod
     def _transmit(self, now: Ns) -> bool:
         """Hand out a bounded amount of what the machine sends; say whether there is more."""
-
-    @abstractmethod
-    def _held_until(self) -> Ns | None:
-        """Return when an impairment releases something, or None."""
-
-    @abstractmethod
-    def _apply(self, change: ChangePlan, now: Ns) -> None:
-        """Put a change of the lab file in force."""

@@ -1,16 +1,13 @@
 """The frame driver: packet sockets and TAPs on one side, a machine over frames on the other."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Protocol
 
 from netem.impair.departure import NO_META, FrameMeta
-from netem.impair.egress import Egress
 from netem.node.driver import Driver, Tell, TimedMachine
 from netem.node.port import Port, Recorder
 from netem.node.turns import Turns
-from netem.topology.outcome import DirectionReport, FaultReport
 from netem.topology.plan import ChangePlan
 from transports.clock import Ns
 from wire.codec import ReadBuffer
@@ -24,8 +21,8 @@ LEAST_SHARE = 8  # frames of one port in a turn, however many are busy
 class FrameMachine(TimedMachine, Protocol):
     """A machine over the frames of all ports of a node: a host, or a wire."""
 
-    def receive(self, port: str, frame: ReadBuffer, now: Ns) -> None: ...
-    def transmit(self, now: Ns) -> Iterable[tuple[str, ReadBuffer, FrameMeta]]: ...
+    def receive(self, port: str, frame: ReadBuffer, now: Ns, /) -> None: ...
+    def transmit(self, now: Ns, /) -> Iterable[tuple[str, ReadBuffer, FrameMeta]]: ...
 
 
 class FrameDriver(Driver):
@@ -41,7 +38,7 @@ class FrameDriver(Driver):
         changes: Iterable[ChangePlan] = (),
         tell: Tell,
     ) -> None:
-        super().__init__(machine, turns, changes, tell)
+        super().__init__(machine, ports, turns, changes, tell)
         self._frames = machine
         self._recorder = recorder
         self._ports = tuple(ports)
@@ -51,26 +48,6 @@ class FrameDriver(Driver):
         self._arrived: list[tuple[Port, Sequence[ReadBuffer]]] = []
         self._blocked: set[Port] = set()  # the kernel takes no more of theirs for now
         self._from_kernel: list[tuple[Port, bytes]] = []
-
-    def counters(self) -> dict[str, int]:
-        total: Counter[str] = Counter()
-        for port in self._ports:
-            total.update(port.counters)
-            total["receive_drops"] += port.socket.receive_drops()
-        return dict(total)
-
-    def directions(self) -> list[DirectionReport]:
-        return [direction for port in self._ports for direction in port.directions()]
-
-    def faults(self) -> list[FaultReport]:
-        return [fault for port in self._ports for fault in port.faults()]
-
-    def find(self, name: str) -> tuple[Port, Egress]:
-        """Return who acts for what the port called `name` sends; KeyError if none here does."""
-        for port in self._ports:
-            if (egress := port.acts_for(name)) is not None:
-                return port, egress
-        raise KeyError(name)
 
     def _watch(self, turns: Turns) -> None:
         for fd in (*self._by_fd, *self._by_tap):
@@ -137,11 +114,3 @@ class FrameDriver(Driver):
             self._turns.want(port.socket.fileno(), writable=not is_open)
             for tap in self._by_tap:
                 self._turns.want(tap, readable=not self._blocked)
-
-    def _held_until(self) -> Ns | None:
-        held = (port.deadline for port in self._ports)
-        return min((at for at in held if at is not None), default=None)
-
-    def _apply(self, change: ChangePlan, now: Ns) -> None:
-        port, egress = self.find(change.on)
-        port.change(egress, change.set, now)

@@ -7,15 +7,13 @@ cannot.
 """
 
 import errno
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from netem.impair.departure import NO_META, Fate, FrameMeta, remark
 from netem.impair.egress import Egress
-from netem.impair.model import Impairment
+from netem.node.link_end import LinkEnd
 from netem.node.tap import is_for_machine
-from netem.topology.outcome import DirectionReport, FaultReport
 from transports.clock import Ns
 from wire.codec import ReadBuffer
 
@@ -49,7 +47,7 @@ class Recorder(Protocol):
     def flush(self) -> None: ...
 
 
-class Port:
+class Port(LinkEnd):
     """What a driver keeps for each of its ports."""
 
     def __init__(
@@ -65,33 +63,23 @@ class Port:
         recorder: Recorder | None = None,
         index: int = 0,
     ) -> None:
-        """`key` is the machine's name for the port, `name` that of whoever sends by it.
+        """`key` is the machine's name for the port.
 
-        The two differ in a wire, which sends for others. `recorder` is None where the link is
-        not captured; `index` is the port's place in the recorder's header.
+        `recorder` is None where the link is not captured; `index` is the port's place in the
+        recorder's header.
         """
+        super().__init__(name, egress, ingress=ingress, peer=peer)
         self.key = key
-        self.name = name
-        self.peer = peer
         self.socket = socket
-        self.egress = egress
-        self.ingress = ingress
         self.tap = tap
         self.outgoing: list[ReadBuffer] = []  # recorded, not yet with the kernel
-        self.bypasses = egress.is_transparent
-        self.counters: Counter[str] = Counter()
         self._bypassed = 0  # frames of this turn, not yet told to the egress
         self._bypassed_bytes = 0
         self._recorder = recorder
         self._index = index
 
-    @property
-    def deadline(self) -> Ns | None:
-        """When a frame is due to leave an impairment, either way."""
-        out = None if self.bypasses else self.egress.deadline
-        if self.ingress is None or (into := self.ingress.deadline) is None:
-            return out
-        return into if out is None else min(out, into)
+    def receive_drops(self) -> int:
+        return self.socket.receive_drops()
 
     def offer(self, frame: ReadBuffer, meta: FrameMeta, now: Ns) -> None:
         """Take a frame to be sent; it is ours to keep."""
@@ -135,7 +123,7 @@ class Port:
                 recorder.append(at, self._index, frame, comment, fate is Fate.DROPPED)
             if fate is Fate.SENT:
                 self.outgoing.append(frame)
-        self.bypasses = self.egress.is_transparent
+        self.review()
 
     def _sort(self, frame: ReadBuffer, receive: Receive, now: Ns) -> None:
         """Give a frame that arrived to the machine or to the kernel."""
@@ -164,24 +152,3 @@ class Port:
             self.counters["send_buffer_full"] += 1
             del self.outgoing[:done]
         return is_open
-
-    def acts_for(self, name: str) -> Egress | None:
-        """Return the direction that the port called `name` sends on, if it is ours to do."""
-        if self.name == name:
-            return self.egress
-        return self.ingress if self.peer == name else None
-
-    def change(self, egress: Egress, impairment: Impairment, now: Ns) -> None:
-        """Put another impairment in force for one of this port's directions."""
-        egress.change(impairment, now)
-        self.bypasses = self.egress.is_transparent
-
-    def directions(self) -> list[DirectionReport]:
-        """Report on the one or two directions that this port acts for."""
-        out = self.egress.report()
-        return [out] if self.ingress is None else [out, self.ingress.report()]
-
-    def faults(self) -> list[FaultReport]:
-        """Report how often the faults of either direction fired."""
-        found = self.egress.fault_reports()
-        return found if self.ingress is None else found + self.ingress.fault_reports()

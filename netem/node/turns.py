@@ -15,7 +15,7 @@ All times here are wall time: nanoseconds of CLOCK_MONOTONIC.
 import select
 from collections.abc import Sequence
 from time import monotonic_ns
-from typing import Protocol
+from typing import Protocol, Self
 
 import trio
 
@@ -50,6 +50,12 @@ class Turns:
 
     def close(self) -> None:
         self._epoll.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def watch(self, fd: int) -> None:
         """Report `fd` whenever it is readable."""

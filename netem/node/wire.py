@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Iterator
 
 from netem.impair.departure import NO_META, FrameMeta
+from netem.topology.outcome import NodeReport
+from netem.topology.plan import WorkPlan
 from transports.clock import Ns
 from wire.codec import ReadBuffer
 
@@ -18,20 +20,33 @@ class Wire:
 
     deadline: Ns | None = None
 
-    def __init__(self, a: str, b: str) -> None:
+    def __init__(self, name: str, a: str, b: str) -> None:
+        self.name = name
         self._across = {a: b, b: a}
         # As many as one turn of the driver takes: it is emptied in the same turn.
         self._frames: deque[tuple[str, ReadBuffer, FrameMeta]] = deque()
 
-    def receive(self, port: str, frame: ReadBuffer, now: Ns) -> None:  # noqa: ARG002 - the machine's contract
+    def receive(self, port: str, frame: ReadBuffer, _now: Ns, /) -> None:
         self._frames.append((self._across[port], bytes(frame), NO_META))
 
-    def expire(self, now: Ns) -> None:
+    def expire(self, _now: Ns, /) -> None:
         """Nothing ever expires."""
 
-    def transmit(self, now: Ns) -> Iterator[tuple[str, ReadBuffer, FrameMeta]]:  # noqa: ARG002 - the machine's contract
+    def transmit(self, _now: Ns, /) -> Iterator[tuple[str, ReadBuffer, FrameMeta]]:
         while self._frames:
             yield self._frames.popleft()
 
     def events(self) -> tuple[()]:
         return ()
+
+    def start(self, _now: Ns, /) -> None:
+        """Begin: there is nothing to do before a frame comes."""
+
+    def release(self, _item: int, _now: Ns, /) -> None:
+        """Take note of nothing: a wire has no work of its own."""
+
+    def post(self, _flow: str, _work: WorkPlan, _now: Ns, /) -> bool:
+        return False
+
+    def report(self) -> NodeReport:
+        return NodeReport(node=self.name)

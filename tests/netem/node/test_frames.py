@@ -214,8 +214,8 @@ async def test_after_a_change_to_no_delay_what_was_delayed_is_not_overtaken_by_t
     with rigged(DELAY) as rig:
         rig.machine.to_send.append(("p0", b"first"))
         rig.driver.turn([])
-        port, egress = rig.driver.find("h0:p0")
-        port.change(egress, Impairment(), rig.clock.now())
+        [port] = rig.driver.ends
+        port.change("h0:p0", Impairment(), rig.clock.now())
         assert not port.bypasses
         left = []
         while not left:
@@ -307,5 +307,7 @@ async def test_events_are_told_once_and_in_order():
 
 
 async def test_a_port_of_somebody_else_is_not_found():
-    with rigged() as rig, pytest.raises(KeyError):
-        rig.driver.find("h1:p0")
+    with rigged() as rig:
+        assert rig.driver.end_for("h1:p0") is None
+        with pytest.raises(ValueError, match="nothing here acts for h1:p0"):
+            rig.driver.change("h1:p0", LOST, 0)

@@ -1,0 +1,154 @@
+"""From a plan to a node's parts: sockets opened, machine made, driver around it.
+
+Everything opened is closed by the caller's ExitStack. The interfaces are there already
+(`netem.kernel.steps`), and this process is in their namespace.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from netem.capture.ends import node_header, wire_header
+from netem.capture.runfolder import RunFolder
+from netem.capture.spool import Spool, SpoolHeader
+from netem.host.host import Host
+from netem.impair.egress import Egress
+from netem.impair.ports import egress_of, ingress_of
+from netem.kernel.steps import WIRE_PORTS, tap_name, wire_name
+from netem.node.driver import Driver, Tell
+from netem.node.frames import FrameDriver, FrameMachine
+from netem.node.port import Port
+from netem.node.turns import Turns
+from netem.node.windows import fitted
+from netem.node.wire import Wire
+from netem.sockets.packet import PacketSocket
+from netem.sockets.tap import Tap
+from netem.topology.outcome import NodeReport
+from netem.topology.plan import LinkPlan, NodePlan, Plan, WorkPlan
+from transports.clock import Ns
+
+CONTROL_DIR = "/run/fabriclab"
+
+
+class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that a node process is started with; as JSON, the file of `node --config`."""
+
+    plan: Plan
+    name: str  # of the node, or of the wire process: netem.kernel.steps.wire_name(link)
+    control_dir: str = CONTROL_DIR
+    run_folder: str | None = None  # None: no capture
+    epoch: Ns = 0  # Unix time of emulated time 0
+
+
+class NodeMachine(Protocol):
+    """What a node's control channel asks of its machine, beside what its driver does."""
+
+    def start(self, now: Ns, /) -> None: ...
+    def release(self, item: int, now: Ns, /) -> None: ...
+    def post(self, flow: str, work: WorkPlan, now: Ns, /) -> bool: ...
+    def report(self) -> NodeReport: ...
+
+
+class Node(NamedTuple):
+    """The parts of a node, connected."""
+
+    machine: NodeMachine
+    driver: Driver
+    spool: Spool | None
+
+
+def build(config: NodeConfig, turns: Turns, tell: Tell, stack: ExitStack) -> Node:
+    """Open what the node or wire called `config.name` needs.
+
+    Raise OSError where the host refuses something, KeyError where the plan has no such node.
+    """
+    site = _Site(config, turns, tell, stack)
+    for link in config.plan.links:
+        if link.wire and wire_name(link.name) == config.name:
+            return site.wire(link)
+    return site.host(config.plan.node(config.name))
+
+
+class _Site:
+    """Where a node is being built."""
+
+    def __init__(self, config: NodeConfig, turns: Turns, tell: Tell, stack: ExitStack) -> None:
+        self._config = config
+        self._plan = config.plan
+        self._turns = turns
+        self._tell = tell
+        self._stack = stack
+        self._spool: Spool | None = None
+        self._index: dict[str, int] = {}  # of each captured port in the spool's header
+
+    def host(self, node: NodePlan) -> Node:
+        plan = self._plan
+        self._open_spool(node_header(plan, node.name, self._config.epoch))
+        ports = []
+        for port in node.ports:
+            name = f"{node.name}:{port.name}"
+            socket = self._stack.enter_context(PacketSocket(port.name))
+            plan = fitted(plan, node.name, socket.frames_held)
+            tap = None
+            if node.stack == "kernel":
+                tap = self._stack.enter_context(Tap(tap_name(port.name)))
+            ports.append(
+                Port(
+                    port.name,
+                    name,
+                    port.peer,
+                    socket,
+                    egress_of(plan, node, port),
+                    ingress=ingress_of(plan, node, port),
+                    tap=tap,
+                    recorder=self._spool if name in self._index else None,
+                    index=self._index.get(name, 0),
+                )
+            )
+        host = Host(plan, node.name)
+        return Node(host, self._drive(host, ports), self._spool)
+
+    def wire(self, link: LinkPlan) -> Node:
+        plan = self._plan
+        self._open_spool(wire_header(plan, link, self._config.epoch))
+        towards_a, towards_b = WIRE_PORTS
+        # What leaves towards one end is what the other end sent: it goes by that one's name.
+        ports = [
+            Port(
+                key,
+                name,
+                peer,
+                self._stack.enter_context(PacketSocket(key)),
+                Egress(name, peer, impairment, plan.seed, plan.faults),
+                recorder=self._spool if name in self._index else None,
+                index=self._index.get(name, 0),
+            )
+            for key, name, peer, impairment in (
+                (towards_a, link.b, link.a, link.b_to_a),
+                (towards_b, link.a, link.b, link.a_to_b),
+            )
+        ]
+        wire = Wire(self._config.name, *WIRE_PORTS)
+        return Node(wire, self._drive(wire, ports), self._spool)
+
+    def _drive(self, machine: FrameMachine, ports: Sequence[Port]) -> FrameDriver:
+        return FrameDriver(
+            machine,
+            ports,
+            self._turns,
+            recorder=self._spool,
+            changes=self._plan.changes,
+            tell=self._tell,
+        )
+
+    def _open_spool(self, header: SpoolHeader) -> None:
+        """Open the spool, if there is a run folder."""
+        if self._config.run_folder is None:
+            return
+        path = RunFolder(Path(self._config.run_folder)).spool(self._config.name)
+        most = self._plan.capture.max_bytes
+        self._spool = self._stack.enter_context(Spool(path, header, max_bytes=most))
+        self._index = {port.name: index for index, port in enumerate(header.ports)}

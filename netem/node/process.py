@@ -1,0 +1,274 @@
+"""The node process: built from a plan, spoken to by its control channel, ended in order.
+
+Built and listening, it waits for `start` and then for the common time that this names; it runs
+until `stop`, SIGTERM or SIGINT, which end it in order. That means: the driver ends between two
+turns, the spool is flushed and closed, the report is written to the log, what was said on the
+control channel is delivered, and the exit code is 0.
+
+A bug ends the process with the same care for the spool, a traceback in the log, and exit code
+1. After SIGKILL the spool is what its last flush made it: complete up to the last turn.
+"""
+
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Mapping
+from contextlib import ExitStack
+from enum import Enum
+from pathlib import Path
+from typing import assert_never
+
+import msgspec
+import trio
+
+from netem.clock import RealClock
+from netem.host.events import HostEvent
+from netem.host.layout import LayoutError
+from netem.impair.egress import Egress
+from netem.impair.model import Impairment
+from netem.node.build import NodeConfig, build
+from netem.node.control import ControlServer, listen
+from netem.node.requests import (
+    Fault,
+    Hello,
+    Impair,
+    Post,
+    Release,
+    Request,
+    RequestError,
+    Start,
+    Stats,
+    Stop,
+    one_line,
+    partial,
+)
+from netem.node.turns import Turns
+from netem.sockets.timer import Timer, be_punctual
+from netem.topology.outcome import NodeReport
+from netem.topology.plan import FaultPlan
+
+GOODBYE_S = 2.0  # a client that takes longer to read its last reply does not get it
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be run; the message is one line."""
+
+
+class Phase(Enum):
+    """What a node is doing."""
+
+    READY = "ready"  # everything is open; nothing is sent or received before the start
+    RUNNING = "running"  # or waiting for the common time
+    ENDED = "ended"
+
+
+class NodeProcess:
+    """One node and what may be asked of it."""
+
+    def __init__(self, config: NodeConfig, stack: ExitStack) -> None:
+        self._config = config
+        self._turns = stack.enter_context(Turns(stack.enter_context(Timer())))
+        self._machine, self._driver, self._spool = build(config, self._turns, self._tell, stack)
+        self._server = ControlServer(self._answer)
+        self._planned: dict[str, Impairment] = {}  # by sending port: what `clear` goes back to
+        self._phase = Phase.READY
+        self._started = trio.Event()
+        self._clock: RealClock | None = None
+        self._driving = trio.CancelScope()
+        self._driver_ended = trio.Event()
+        self._ended = trio.Event()
+
+    async def run(self, listener: socket.socket) -> None:
+        """Serve until stopped; raises what a bug in the machine raises."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._server.serve, listener)
+            nursery.start_soon(self._end_on_signal)
+            nursery.start_soon(self._drive)
+            await self._ended.wait()
+            with trio.move_on_after(GOODBYE_S):
+                await self._server.drain()
+            nursery.cancel_scope.cancel()
+
+    async def _drive(self) -> None:
+        with self._driving:
+            await self._started.wait()
+            assert self._clock is not None
+            await self._driver.run(self._clock, self._machine.start)
+        self._driver_ended.set()
+
+    async def _end_on_signal(self) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                say(f"{signal.Signals(number).name}: ending in order")
+                await self._stop()
+
+    async def _stop(self) -> NodeReport:
+        """End in order; harmless when called twice."""
+        self._driving.cancel()
+        await self._driver_ended.wait()
+        report = self._report()
+        if self._phase is not Phase.ENDED:
+            self._phase = Phase.ENDED
+            if self._spool is not None:
+                self._spool.close()
+            say(f"report {msgspec.json.encode(report).decode()}")
+        self._ended.set()
+        return report
+
+    def _tell(self, event: object) -> None:
+        assert isinstance(event, HostEvent)
+        row = {"at": event.at, "node": self._config.name, "event": event.event}
+        self._server.push({**row, **event.fields})
+
+    def _report(self) -> NodeReport:
+        report = self._machine.report()
+        report.directions = self._driver.directions()
+        report.faults = self._driver.faults()
+        report.counters = {
+            **report.counters,
+            **self._driver.counters(),
+            **{f"control.{name}": count for name, count in self._server.counters.items()},
+        }
+        report.lateness = self._driver.lateness.report()
+        return report
+
+    async def _answer(self, request: Request) -> Mapping[str, object]:
+        """Return the fields of the reply; README.md of this package documents them."""
+        match request:
+            case Stop():
+                return {"report": await self._stop()}
+            case Impair():
+                return self._impair(request)
+            case Hello() | Stats():
+                return self._hello() if isinstance(request, Hello) else self._stats()
+            case _:
+                self._order(request)
+                return {}
+
+    def _order(self, request: Start | Fault | Post | Release) -> None:
+        """Do what has no answer but that it was done."""
+        match request:
+            case Start(at=at):
+                self._start(at)
+            case Fault(fault=fault):
+                self._add_fault(fault)
+            case Post():
+                self._post(request)
+            case Release(item=item):
+                self._machine.release(item, self._driver.now())
+                self._driver.nudge()
+            case _:
+                assert_never(request)
+
+    def _hello(self) -> Mapping[str, object]:
+        return {
+            "node": self._config.name,
+            "pid": os.getpid(),
+            "phase": self._phase.value,
+            "dilation": self._config.plan.dilation,
+            "directions": [report.direction for report in self._driver.directions()],
+        }
+
+    def _start(self, at: int) -> None:
+        if self._phase is not Phase.READY:
+            raise RequestError(f"{self._config.name} was started before")
+        self._phase = Phase.RUNNING
+        self._clock = RealClock(self._config.plan.dilation, at)
+        self._started.set()
+
+    def _impair(self, request: Impair) -> Mapping[str, object]:
+        egress = self._find(request.on)
+        planned = self._planned.setdefault(request.on, egress.impairment)
+        wanted = planned if request.clear else egress.impairment
+        if request.set is not None:
+            wanted = partial(wanted, request.set)
+        if wanted != egress.impairment:
+            self._driver.change(request.on, wanted, self._driver.now())
+            self._driver.nudge()
+        return {
+            "direction": egress.direction,
+            "engine": "ours",
+            "impairment": egress.impairment,
+        }
+
+    def _add_fault(self, fault: FaultPlan) -> None:
+        try:
+            self._find(fault.on).add_fault(fault)
+        except ValueError as error:
+            raise RequestError(f"fault: {one_line(str(error))}") from None
+        for end in self._driver.ends:
+            end.review()
+
+    def _find(self, name: str) -> Egress:
+        """Return what is done to frames that the port called `name` sends."""
+        for end in self._driver.ends:
+            if (egress := end.acts_for(name)) is not None:
+                return egress
+        known = ", ".join(sorted(end.name for end in self._driver.ends))
+        raise RequestError(f"{name} is no port that this node acts for; legal are {known}")
+
+    def _post(self, request: Post) -> None:
+        try:
+            found = self._machine.post(request.flow, request.work, self._driver.now())
+        except LayoutError as error:
+            raise RequestError(one_line(str(error))) from None
+        if not found:
+            raise RequestError(f"flow {request.flow} has no end at {self._config.name}")
+        self._driver.nudge()
+
+    def _stats(self) -> Mapping[str, object]:
+        spool = self._spool
+        return {
+            "phase": self._phase.value,
+            "now": self._driver.now(),
+            "report": self._report(),
+            "spool": None
+            if spool is None
+            else {
+                "frames": spool.frames,
+                "why_incomplete": spool.why_incomplete,
+            },
+        }
+
+
+def run_node(config: NodeConfig, listener: socket.socket | None = None) -> None:
+    """Be the node: returns when it ended in order, else raises SystemExit with code 1.
+
+    Call it in a process of its own, in the namespace where the node's interfaces are.
+    `listener` is the control socket where the caller has made it; else it is made here.
+    """
+    try:
+        with ExitStack() as stack:
+            be_punctual()
+            node = NodeProcess(config, stack)
+            control = listener or listen(Path(config.control_dir) / f"{config.name}.sock")
+            trio.run(node.run, control)
+    except (OSError, KeyError) as error:
+        say(f"{config.name} cannot start: {error}")
+        raise SystemExit(1) from None
+    except BaseException:  # noqa: BLE001 - the top level of this process
+        # The spool is closed by now: what was captured is whole.
+        say(f"{config.name} ended by a bug\n{traceback.format_exc()}")
+        raise SystemExit(1) from None
+
+
+def main_from_config(path: str | os.PathLike[str]) -> None:
+    """Run the node that a JSON file describes (see NodeConfig): `fabriclab node --config`.
+
+    Raise ConfigError where the file cannot be read or is not what it should be.
+    """
+    try:
+        config = msgspec.json.decode(Path(path).read_bytes(), type=NodeConfig)
+    except OSError as error:
+        raise ConfigError(f"{os.fspath(path)}: {error.strerror}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{os.fspath(path)}: {one_line(str(error))}") from None
+    run_node(config)
+
+
+def say(text: str) -> None:
+    """Write a line to this node's log, which is its standard error."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
