@@ -1,0 +1,198 @@
+"""What holds for any frames, any impairment, any faults and any timing."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netem.impair.departure import FrameMeta
+from netem.impair.egress import Egress, Fate
+from netem.impair.model import FourState, GilbertElliott, Impairment, RandomLoss
+from netem.topology.plan import FaultPlan, Where
+from tests.netem.impair.frames import roce
+from tests.netem.impair.test_alter import ANY_FRAME
+from wire.roce.opcodes import Opcode
+
+pytestmark = pytest.mark.slow
+
+WORDS = (
+    "dropped", "corrupted", "duplicated", "delayed", "trimmed", "marked", "retransmission",
+    "reconstructed",
+)  # fmt: skip
+
+P = st.sampled_from([0.0, 0.1, 0.5, 1.0])
+LOSS = st.one_of(
+    st.none(),
+    st.builds(RandomLoss, P, P),
+    st.builds(GilbertElliott, P, P, P, P),
+    st.builds(FourState, P, P, P, P, P),
+)
+IMPAIRMENT = st.builds(
+    Impairment,
+    delay=st.sampled_from([0, 1, 500, 10_000]),
+    jitter=st.sampled_from([0, 300, 20_000]),
+    delay_corr=P,
+    distribution=st.sampled_from(["uniform", "normal", "pareto", "paretonormal"]),
+    loss=LOSS,
+    ecn=st.booleans(),
+    corrupt=P,
+    corrupt_corr=P,
+    duplicate=P,
+    duplicate_corr=P,
+    reorder=P,
+    reorder_corr=P,
+    gap=st.integers(0, 3),
+    rate=st.sampled_from([None, 10**6, 10**9, 10**12]),
+    overhead=st.sampled_from([0, 24, -(10**4)]),
+    limit=st.sampled_from([None, 0, 100, 5000]),
+    keep_order=st.booleans(),
+    corrupt_from=st.sampled_from([None, 0, 40]),
+)
+WHERE = st.builds(
+    Where,
+    op=st.sampled_from([None, "SEND", "ACK", "NAK", "WRITE_MIDDLE"]),
+    psn=st.sampled_from([None, 0, 3]),
+    psn_relative=st.booleans(),
+    retransmission=st.sampled_from([None, True, False]),
+    proto=st.sampled_from([None, "roce", "udp", "any"]),
+)
+FAULTS = st.lists(
+    st.builds(
+        FaultPlan,
+        index=st.integers(0, 3),
+        do=st.sampled_from(["drop", "mark", "corrupt", "duplicate", "delay", "hold"]),
+        on=st.just("a:p0"),
+        where=WHERE,
+        skip=st.integers(0, 3),
+        count=st.integers(0, 4),
+        delay=st.sampled_from([0, 100, 5000]),
+    ),
+    max_size=3,
+)
+FRAME = st.one_of(
+    ANY_FRAME,
+    st.builds(
+        roce,
+        st.sampled_from([Opcode.RC_SEND_ONLY, Opcode.RC_WRITE_MIDDLE, Opcode.RC_ACKNOWLEDGE]),
+        psn=st.integers(0, 4),
+        payload=st.binary(max_size=40),
+        version=st.sampled_from([4, 6]),
+        ecn=st.integers(0, 3),
+    ),
+)
+META = st.builds(FrameMeta, transmission=st.integers(0, 2), why=st.sampled_from(["", "NAK"]))
+# Offers with the time since the one before, drains in between, and changes of mind.
+STEP = st.one_of(
+    st.tuples(st.just("send"), st.sampled_from([0, 0, 1, 700, 30_000]), FRAME, META),
+    st.tuples(st.just("due"), st.sampled_from([0, 100, 10_000])),
+    st.tuples(st.just("change"), st.sampled_from([0, 100]), IMPAIRMENT),
+)
+
+
+def play(steps, impairment, faults, seed):
+    """Run a script; return the egress, the tags offered, the departures, and when each came."""
+    egress = Egress("a:p0", "b:p0", impairment, seed, faults)
+    now, offered, left = 0, [], []
+    for number, (verb, wait, *rest) in enumerate(steps):
+        now += wait
+        match verb:
+            case "send":
+                frame, meta = rest
+                offered.append(number)
+                egress.send(frame, now, meta._replace(tag=number))
+            case "due":
+                left += [(now, departure) for departure in egress.due(now)]
+            case "change":
+                egress.change(*rest, now)
+    return egress, offered, left, now
+
+
+SCRIPT = given(
+    steps=st.lists(STEP, max_size=30),
+    impairment=IMPAIRMENT,
+    faults=FAULTS,
+    seed=st.integers(0, 3),
+)
+
+
+@SCRIPT
+def test_every_frame_comes_out_and_the_counters_add_up(steps, impairment, faults, seed):
+    egress, offered, left, _ = play(steps, impairment, faults, seed)
+    halfway = egress.report()
+    left += [(1 << 60, departure) for departure in egress.due(1 << 60)]
+    report = egress.report()
+    assert egress.deadline is None
+    assert egress._pipe.is_idle
+
+    seen = Counter(departure.meta.tag for _, departure in left)
+    assert set(seen) == set(offered)
+    assert sum(seen.values()) == report.frames + report.duplicated
+    fates = Counter(departure.fate for _, departure in left)
+    assert fates[Fate.SENT] == report.delivered
+    assert fates[Fate.DROPPED] == report.lost + report.overflowed
+    assert report.queued == 0
+    for counts in (halfway, report):
+        entered = counts.frames + counts.duplicated
+        gone = counts.delivered + counts.lost + counts.overflowed
+        assert entered == gone + counts.queued
+    assert all(fault.fired <= fault.wanted for fault in egress.fault_reports())
+
+
+@SCRIPT
+def test_time_never_runs_back_and_nothing_is_early(steps, impairment, faults, seed):
+    egress, _, left, now = play(steps, impairment, faults, seed)
+    assert all(departure.at <= when for when, departure in left)
+    rest = []
+    while (deadline := egress.deadline) is not None:
+        now = max(now, deadline)
+        came = list(egress.due(now))
+        assert came
+        rest += came
+    every = [departure.at for _, departure in left] + [departure.at for departure in rest]
+    assert every == sorted(every)
+
+
+@SCRIPT
+def test_comments_speak_the_vocabulary_of_captures(steps, impairment, faults, seed):
+    egress, _, left, _ = play(steps, impairment, faults, seed)
+    for departure in [departure for _, departure in left] + list(egress.due(1 << 60)):
+        for phrase in filter(None, departure.comment.split("; ")):
+            assert phrase.split()[0].rstrip(":") in WORDS
+        assert departure.comment.startswith("dropped") == (departure.fate is Fate.DROPPED)
+
+
+@SCRIPT
+def test_the_same_script_gives_the_same_departures(steps, impairment, faults, seed):
+    def told():
+        egress, _, left, _ = play(steps, impairment, faults, seed)
+        return left, list(egress.due(1 << 60)), egress.report(), egress.fault_reports()
+
+    assert told() == told()
+
+
+@SCRIPT
+def test_draining_often_or_late_makes_no_difference(steps, impairment, faults, seed):
+    busy, _, left, _ = play(steps, impairment, faults, seed)
+    often = [departure for _, departure in left] + list(busy.due(1 << 60))
+    lazy, _, none, _ = play(
+        [step if step[0] != "due" else ("wait", step[1]) for step in steps],
+        impairment,
+        faults,
+        seed,
+    )
+    assert none == []
+    assert list(lazy.due(1 << 60)) == often
+    assert lazy.report() == busy.report()
+
+
+@SCRIPT
+def test_no_more_waits_than_the_limit_allows(steps, impairment, faults, seed):
+    egress = Egress("a:p0", "b:p0", impairment, seed, faults)
+    now = 0
+    for verb, wait, *rest in steps:
+        now += wait
+        if verb == "send":
+            egress.send(rest[0], now, rest[1])
+        assert egress._pipe._bytes == sum(len(waiting[3]) for waiting in egress._pipe._waiting)
+        assert egress._pipe._bytes <= egress._pipe.limit
