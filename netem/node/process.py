@@ -28,6 +28,7 @@ from netem.host.events import HostEvent
 from netem.host.layout import LayoutError
 from netem.impair.egress import Egress
 from netem.impair.model import Impairment
+from netem.kernel.steps import wire_name
 from netem.node.build import NodeConfig, build
 from netem.node.control import ControlServer, listen
 from netem.node.requests import (
@@ -47,7 +48,8 @@ from netem.node.requests import (
 from netem.node.turns import Turns
 from netem.sockets.timer import Timer, be_punctual
 from netem.topology.outcome import NodeReport
-from netem.topology.plan import FaultPlan
+from netem.topology.plan import FaultPlan, Plan
+from transports.clock import Ns
 
 GOODBYE_S = 2.0  # a client that takes longer to read its last reply does not get it
 
@@ -252,6 +254,21 @@ def run_node(config: NodeConfig, listener: socket.socket | None = None) -> None:
         # The spool is closed by now: what was captured is whole.
         say(f"{config.name} ended by a bug\n{traceback.format_exc()}")
         raise SystemExit(1) from None
+
+
+def node_process(
+    plan: Plan, name: str, control_dir: Path, run_folder: Path | None, epoch: Ns
+) -> None:
+    """Be the node `name` of a lab: what a launcher forks. See run_node."""
+    folder = None if run_folder is None else str(run_folder)
+    run_node(NodeConfig(plan, name, str(control_dir), folder, epoch))
+
+
+def wire_process(
+    plan: Plan, link: str, control_dir: Path, run_folder: Path | None, epoch: Ns
+) -> None:
+    """Be the wire on `link`, see netem.node.wire: what a launcher forks."""
+    node_process(plan, wire_name(link), control_dir, run_folder, epoch)
 
 
 def main_from_config(path: str | os.PathLike[str]) -> None:
