@@ -79,21 +79,18 @@ class Layout:
             base += size * self.slots
 
     def check(self, work: WorkPlan) -> None:
-        """Raise LayoutError where `work`, which the plan did not have, does not fit."""
-        kind = "write" if work.op in WRITES else work.op
+        """Raise LayoutError where `work`, which the plan did not have, does not fit.
+
+        Whether a receive is there for a SEND, and long enough, is the responder's to answer.
+        """
         if _local_size(work) > self.local_slot:
             raise LayoutError(f"{self.flow}: messages have at most {self.local_slot} bytes")
-        if work.op in ATOMICS:
-            if not self._has_atomics:
-                raise LayoutError(f"{self.flow}: the plan gave it no word for atomics")
-        elif work.op in SENDS:
-            pass  # whether a receive is there, and long enough, is the responder's to answer
-        elif not self._sizes[kind] or (
-            work.size + work.remote_offset > self._sizes[kind] and not work.remote_offset
-        ):
-            raise LayoutError(
-                f"{self.flow}: the plan gave it {self._sizes[kind]} bytes per {kind}"
-            )
+        if work.op in ATOMICS and not self._has_atomics:
+            raise LayoutError(f"{self.flow}: the plan gave it no word for atomics")
+        kind = "write" if work.op in WRITES else work.op
+        room = self._sizes.get(kind)
+        if room is not None and _largest([work], self._region) > room:
+            raise LayoutError(f"{self.flow}: the plan gave it {room} bytes per {kind}")
 
     def local(self, number: int) -> int:
         """Return the offset, in the requester's region, of the slot of a message."""

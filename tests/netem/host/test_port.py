@@ -1,0 +1,161 @@
+"""One port in frame mode: what gets in, what stands before what goes out."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Dot1Q, Ether
+
+from netem.host.host import Host
+from netem.topology.load import load_lab
+from netem.topology.planner import plan_lab
+
+LAB = """
+topology:
+  nodes: {h0: {}, h1: {}}
+  links: [{endpoints: ["h0:p0", "h1:p0"]}]
+transports: {rc: {tc: 0xa2}}
+workload:
+  - {op: write, from: h0, to: h1, size: 3KiB, count: 2}
+  - {op: send, from: h0, to: h1, size: 5B}
+  - {op: fetch_add, from: h0, to: h1, add: 3}
+"""
+VARIANTS = {
+    "ipv6": {},
+    "ipv4": {"defaults.host.family": "ipv4"},
+    "ipv6-vlan": {"topology.links[0].vlan": 100},
+    "ipv4-vlan": {"defaults.host.family": "ipv4", "topology.links[0].vlan": 100},
+}
+PLANS = {name: plan_lab(load_lab(LAB, overrides=more)) for name, more in VARIANTS.items()}
+
+
+def first_frames(plan):
+    """Return what h0 sends at once."""
+    host = Host(plan, "h0")
+    host.start(0)
+    return [frame for _, frame, _ in host.transmit(0)]
+
+
+FRAMES = {name: first_frames(plan) for name, plan in PLANS.items()}
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def state(host):
+    """Return all that a host would say and send, which is all that others can notice."""
+    sent = [(port, bytes(frame), meta) for port, frame, meta in host.transmit(5)]
+    return sent, list(host.events()), host.report(), host.deadline
+
+
+def counters(host):
+    return {name: count for name, count in host.report().counters.items() if count}
+
+
+@every_variant
+def test_a_host_accepts_what_its_peer_sends(variant):
+    host = Host(PLANS[variant], "h1")
+    frames = FRAMES[variant]
+    for frame in frames:
+        host.receive("p0", frame, 1)
+    assert counters(host) == {"p0.roce.received_packets": len(frames)}
+    assert len([*host.transmit(2)]) == 3  # one answer for each queue pair
+
+
+@every_variant
+def test_the_header_before_a_packet_is_the_plans(variant):
+    """R21, W27: tagged frames with PCP from the traffic class where the link has a VLAN."""
+    plan = PLANS[variant]
+    frame = Ether(FRAMES[variant][0])
+    assert (frame.src, frame.dst) == (plan.nodes[0].ports[0].mac, plan.nodes[1].ports[0].mac)
+    assert (Dot1Q in frame) == variant.endswith("vlan")
+    if Dot1Q in frame:
+        assert (frame[Dot1Q].vlan, frame[Dot1Q].prio, frame[Dot1Q].dei) == (100, 0xA2 >> 5, 0)
+    ip = frame[IP if IP in frame else IPv6]
+    assert (ip.tos if IP in frame else ip.tc) == 0xA2
+    assert frame[UDP].dport == 4791
+
+
+@pytest.mark.parametrize("family", ["ipv6", "ipv4"])
+def test_with_the_tag_taken_off_the_packet_is_the_same(family):
+    """R21: a tag does not touch the ICRC, nor anything else behind it."""
+    plain = [frame[14:] for frame in FRAMES[family]]
+    assert [frame[18:] for frame in FRAMES[f"{family}-vlan"]] == plain
+
+
+def tagged(frame, vid):
+    return frame[:12] + b"\x81\x00" + vid.to_bytes(2, "big") + frame[12:]
+
+
+REFUSED = {
+    "empty": ("ipv6", lambda f: b"", "malformed"),
+    "cut in the EtherType": ("ipv6", lambda f: f[:13], "malformed"),
+    "cut in the tag": ("ipv6-vlan", lambda f: f[:17], "malformed"),
+    "another's MAC": ("ipv6", lambda f: b"\x02\0\0\0\0\x77" + f[6:], "foreign_mac"),
+    "a tag where there is none": ("ipv6", lambda f: tagged(f, 7), "wrong_vlan"),
+    "no tag where there is one": ("ipv4-vlan", lambda f: f[:12] + f[16:], "wrong_vlan"),
+    "another VLAN": ("ipv4-vlan", lambda f: f[:14] + b"\x00\x65" + f[16:], "wrong_vlan"),
+    "longer than the MTU": ("ipv6", lambda f: f + bytes(9000), "oversized"),
+}
+
+
+@pytest.mark.parametrize(("variant", "change", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_ethernet_refuses_has_a_reason_and_no_effect(variant, change, why):
+    host, untouched = Host(PLANS[variant], "h1"), Host(PLANS[variant], "h1")
+    host.receive("p0", change(FRAMES[variant][0]), 1)
+    assert counters(host) == {f"p0.frame.{why}": 1}
+    assert state(host)[0:2] == state(untouched)[0:2]
+
+
+def test_a_tag_that_is_only_a_priority_is_accepted_where_there_is_no_vlan():
+    """IEEE 802.1Q, clause 6.9.1: VID 0 names no VLAN."""
+    host = Host(PLANS["ipv6"], "h1")
+    host.receive("p0", tagged(FRAMES["ipv6"][0], 0x6000), 1)
+    assert counters(host) == {"p0.roce.received_packets": 1}
+
+
+def test_padding_behind_a_short_packet_is_ignored():
+    """W23: the UDP length says where the packet ends."""
+    host = Host(PLANS["ipv4"], "h1")
+    host.receive("p0", FRAMES["ipv4"][0] + b"\xaa" * 7, 1)
+    assert counters(host) == {"p0.roce.received_packets": 1}
+
+
+def mutations(frame):
+    return st.one_of(
+        st.just(frame),
+        st.integers(0, len(frame)).map(lambda stop: frame[:stop]),
+        st.binary(max_size=40).map(lambda tail: frame + tail),
+        st.tuples(st.integers(0, 70), st.integers(0, 255)).map(
+            lambda hit: frame[: hit[0]] + bytes([hit[1]]) + frame[hit[0] + 1 :]
+        ),
+        st.integers(0, 4095).map(lambda vid: tagged(frame, vid)),
+        st.tuples(st.binary(min_size=1, max_size=90), st.integers(0, 14)).map(
+            lambda junk: frame[: junk[1]] + junk[0]
+        ),
+    )
+
+
+@every_variant
+@settings(max_examples=60)
+@given(data=st.data())
+def test_the_fast_way_and_the_clear_way_agree(variant, data):
+    """Same packets to the device, same counters, same answers, whatever arrives."""
+    quick, clear = Host(PLANS[variant], "h1"), Host(PLANS[variant], "h1")
+    for number in range(data.draw(st.integers(1, 8))):
+        frame = data.draw(mutations(FRAMES[variant][number % len(FRAMES[variant])]))
+        quick.receive("p0", memoryview(frame), number)
+        clear._ports["p0"].receive_clearly(frame, number)
+        assert quick._ports["p0"].touched == clear._ports["p0"].touched
+    assert state(quick) == state(clear)
+
+
+@every_variant
+@given(frames=st.lists(st.binary(max_size=1600), max_size=12))
+def test_garbage_changes_nothing_but_counters(variant, frames):
+    host, untouched = Host(PLANS[variant], "h1"), Host(PLANS[variant], "h1")
+    for frame in frames:
+        host.receive("p0", frame, 1)
+    assert sum(counters(host).values()) >= len(frames)
+    sent, events, report, deadline = state(host)
+    report.counters = untouched.report().counters
+    assert (sent, events, report, deadline) == state(untouched)
