@@ -29,9 +29,9 @@ from wire.roce.packet import UDP_PORT
 from wire.udp import UDP
 
 # The fast way: destination MAC | EtherType | version and IHL or class | protocol |
-# UDP destination port | BTH's reserved byte and DestQP
-FAST_V6 = Struct("!6s6xHB5xB35xH8xI")
-FAST_V4 = Struct("!6s6xHB8xB12xH8xI")
+# UDP destination port | BTH's reserved byte and DestQP; to the end of the BTH
+FAST_V6 = Struct("!6s6xHB5xB35xH8xI4x")
+FAST_V4 = Struct("!6s6xHB8xB12xH8xI4x")
 TAG = Struct("!6s6xHH")  # destination MAC | 0x8100 | TCI
 # What decides about the header before a packet: the first word (class), the destination
 KEY_V6 = Struct("!I20x16s")
