@@ -37,7 +37,7 @@ from wire.codec import ReadBuffer
 
 __all__ = ["NO_META", "Departure", "Egress", "Fate", "FrameMeta", "QpNotes", "remark"]
 
-_NO_FAULT: tuple[Sight, list[Fault]] = Sight("other"), []
+_NO_FAULT: tuple[Sight, list[Fault]] = Sight(b"", "other"), []
 
 
 class _Offer:
@@ -191,7 +191,8 @@ class Egress:
                 case "mark":
                     self._mark(offer, f"by {fault.by}")
                 case "corrupt":
-                    bit = pick_bit(fault.draw(), sight.start, sight.stop)
+                    target = sight.target
+                    bit = pick_bit(fault.draw(), target.start, target.stop)
                     self._corrupt(offer, bit, f"by {fault.by}")
                 case "duplicate":
                     offer.copies.append(f"duplicated by {fault.by}")

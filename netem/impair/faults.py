@@ -215,9 +215,9 @@ class Fault:
         """Return False for a mark on what is not IP, or a corruption of nothing."""
         match self.plan.do:
             case "mark":
-                return bool(sight.destination)
+                return sight.ip is not None
             case "corrupt":
-                return sight.start < sight.stop
+                return bool(sight.target)
             case _:
                 return True
 

@@ -11,7 +11,7 @@ from wire.roce.bth import BTH
 from wire.roce.eths import AETH, RDETH, Aeth, AethKind, Rdeth
 from wire.roce.icrc import ICRC
 from wire.roce.opcodes import OPCODES
-from wire.roce.packet import Located, locate
+from wire.roce.packet import locate
 
 PROTOS = ("roce", "udp", "tcp", "icmp", "arp", "any")  # the words of `proto:` in a lab file
 
@@ -27,16 +27,17 @@ _MOST_EXTENSIONS = 8
 
 
 class Sight(NamedTuple):
-    """One frame as a fault sees it; the RoCE fields count only where `is_roce`."""
+    """One frame as a fault sees it; all behind `ip` counts only where `is_roce`."""
 
+    frame: ReadBuffer
     proto: str  # "roce", "udp", "tcp", "icmp", "arp" or "other"
-    destination: bytes = b""  # IP address
+    ip: int | None = None  # where the IP header begins
+    bth: int = 0
+    icrc: int = 0
     opcode: int = -1
     dest_qp: int = 0
     psn: int = 0
     aeth: AethKind | None = None
-    start: int = 0  # of the bytes that a `corrupt` may hit ...
-    stop: int = 0  # ... and where they end
 
     @property
     def is_roce(self) -> bool:
@@ -48,58 +49,67 @@ class Sight(NamedTuple):
         info = OPCODES.get(self.opcode)
         return info is not None and info.is_request
 
+    @property
+    def destination(self) -> bytes:
+        """Return the destination address; empty where there is none."""
+        if self.ip is None:
+            return b""
+        if self.frame[self.ip] >> 4 == 4:
+            return bytes(self.frame[self.ip + IPV4.size - 4 : self.ip + IPV4.size])
+        return bytes(self.frame[self.ip + IPV6.size - 16 : self.ip + IPV6.size])
+
+    @property
+    def target(self) -> range:
+        """Return the bytes that a corruption may hit: payload, or what is nearest to it.
+
+        A RoCE packet without payload offers its extension headers, one without these its ICRC:
+        each way the ICRC is wrong afterwards. Of other frames, all behind the tags.
+        """
+        if not self.is_roce:
+            return range(header_size(self.frame), len(self.frame))
+        headers = self.bth + BTH.size
+        payload = headers
+        if (info := OPCODES.get(self.opcode)) is not None:
+            payload += info.headers_size
+        stop = self.icrc - (self.frame[self.bth + 1] >> 4 & 3)
+        for found in (range(payload, stop), range(headers, self.icrc)):
+            if found:
+                return found
+        return range(self.icrc, self.icrc + ICRC.size)
+
 
 def look(frame: ReadBuffer) -> Sight:
-    """Return what there is to see in any bytes at all."""
+    """Return what there is to see in any bytes at all; the frame must outlive it."""
     try:
         located = locate(frame)
     except DecodeError:
         return _look_at_other(frame)
-    return _look_at_roce(frame, located)
-
-
-def _look_at_roce(frame: ReadBuffer, located: Located) -> Sight:
     bth, icrc = located.bth_offset, located.icrc_offset
-    opcode, bits, _, qp, psn = BTH.unpack_from(frame, bth)
-    info = OPCODES.get(opcode)
-    headers = bth + BTH.size
-    start, stop = headers, icrc - (bits >> 4 & 3)
+    opcode, _, _, qp, psn = BTH.unpack_from(frame, bth)
     aeth = None
-    if info is not None:
-        start = min(headers + info.headers_size, stop)
-        if Aeth in info.headers:
-            aeth = _aeth_kind(
-                frame, headers + (RDETH.size if Rdeth in info.headers else 0), icrc
-            )
-    # No payload: an extension header will do, or the ICRC itself. Each way the ICRC is wrong.
-    if start >= stop:
-        start, stop = headers, icrc
-    if start >= stop:
-        start, stop = icrc, icrc + ICRC.size
-    destination = _destination(frame, located.ip_offset)
-    return Sight("roce", destination, opcode, qp & 0xFFFFFF, psn & 0xFFFFFF, aeth, start, stop)
+    if opcode in _AETH_OFFSETS and bth + _AETH_OFFSETS[opcode] + AETH.size <= icrc:
+        aeth = Aeth.unpack_from(frame, bth + _AETH_OFFSETS[opcode]).kind
+    return Sight(
+        frame, "roce", located.ip_offset, bth, icrc, opcode, qp & 0xFFFFFF, psn & 0xFFFFFF, aeth
+    )
 
 
-def _aeth_kind(frame: ReadBuffer, offset: int, icrc: int) -> AethKind | None:
-    return Aeth.unpack_from(frame, offset).kind if offset + AETH.size <= icrc else None
-
-
-def _destination(frame: ReadBuffer, ip: int) -> bytes:
-    if frame[ip] >> 4 == 4:
-        return bytes(frame[ip + IPV4.size - 4 : ip + IPV4.size])
-    return bytes(frame[ip + IPV6.size - 16 : ip + IPV6.size])
+# Where the AETH lies, from the BTH, in the opcodes that have one.
+_AETH_OFFSETS = {
+    opcode: BTH.size + (RDETH.size if Rdeth in info.headers else 0)
+    for opcode, info in OPCODES.items()
+    if Aeth in info.headers
+}
 
 
 def _look_at_other(frame: ReadBuffer) -> Sight:
-    """Return the protocol of what is no RoCE packet; anything behind the tags may be hit."""
-    start, stop = header_size(frame), len(frame)
+    """Return the protocol of what is no RoCE packet."""
     if ethertype(frame) == EtherType.ARP:
-        return Sight("arp", start=start, stop=stop)
+        return Sight(frame, "arp")
     ip = ip_offset(frame)
     if ip is None:
-        return Sight("other", start=start, stop=stop)
-    proto = _PROTO.get(_protocol(frame, ip), "other")
-    return Sight(proto, _destination(frame, ip), start=start, stop=stop)
+        return Sight(frame, "other")
+    return Sight(frame, _PROTO.get(_protocol(frame, ip), "other"), ip)
 
 
 def _protocol(frame: ReadBuffer, ip: int) -> int:
