@@ -137,10 +137,10 @@ class Driver(ABC):
 
     def counters(self) -> dict[str, int]:
         """Return what was counted at this node's sockets."""
-        total: Counter[str] = Counter(receive_drops=0)
+        total: Counter[str] = Counter()
         for end in self.ends:
             total.update(end.counters)
-            total["receive_drops"] += end.receive_drops()
+            total.update(end.socket_counters())
         return dict(total)
 
     def _next_deadline(self) -> Ns | None:

@@ -1,5 +1,6 @@
 """One end of a link, as far as it is the same for frames and for datagrams: its impairments."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
 
 from netem.impair.egress import Egress
@@ -8,7 +9,7 @@ from netem.topology.outcome import DirectionReport, FaultReport
 from transports.clock import Ns
 
 
-class LinkEnd:
+class LinkEnd(ABC):
     """What is done to what this end sends and, where a kernel end faces us, to what comes."""
 
     def __init__(self, name: str, egress: Egress, *, ingress: Egress | None, peer: str) -> None:
@@ -46,9 +47,9 @@ class LinkEnd:
         """Find out again whether to go round the egress."""
         self.bypasses = self.egress.is_transparent
 
-    def receive_drops(self) -> int:
-        """Return how much was lost because the receive buffer was full."""
-        return 0
+    @abstractmethod
+    def socket_counters(self) -> dict[str, int]:
+        """Return what the sockets counted: `receive_drops` for lack of buffer, and others."""
 
     def directions(self) -> list[DirectionReport]:
         """Report on the one or two directions that this end acts for."""

@@ -25,6 +25,10 @@ class FrameSocket(Protocol):
     def receive(self, limit: int, /) -> Sequence[ReadBuffer]: ...
     def send_all(self, frames: Sequence[ReadBuffer], /) -> int: ...
     def receive_drops(self) -> int: ...
+    @property
+    def send_drops(self) -> int: ...
+    @property
+    def oversized(self) -> int: ...
 
 
 class KernelTap(Protocol):
@@ -78,8 +82,13 @@ class Port(LinkEnd):
         self._recorder = recorder
         self._index = index
 
-    def receive_drops(self) -> int:
-        return self.socket.receive_drops()
+    def socket_counters(self) -> dict[str, int]:
+        socket = self.socket
+        return {
+            "receive_drops": socket.receive_drops(),
+            "send_drops": socket.send_drops,
+            "oversized_frames": socket.oversized,
+        }
 
     def offer(self, frame: ReadBuffer, meta: FrameMeta, now: Ns) -> None:
         """Take a frame to be sent; it is ours to keep."""

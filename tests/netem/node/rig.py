@@ -19,6 +19,9 @@ SEED = 7
 class Cable:
     """A FrameSocket whose far end the test holds."""
 
+    send_drops = 0
+    oversized = 0
+
     def __init__(self):
         self._near, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._near.setblocking(False)
