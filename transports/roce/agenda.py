@@ -29,8 +29,14 @@ class Agenda:
         self._listed: deque[Sender] = deque()
         self._deadlines = DeadlineQueue()
 
+    def wake(self, sender: Sender) -> None:
+        """Take notice that `sender` may have a burst; its deadline is no nearer than before."""
+        if not sender.is_listed:
+            sender.is_listed = True
+            self._listed.append(sender)
+
     def note(self, sender: Sender) -> None:
-        """Take notice that something happened to `sender`."""
+        """Take notice that anything may have happened to `sender`."""
         if not sender.is_listed:
             sender.is_listed = True
             self._listed.append(sender)

@@ -4,10 +4,15 @@ from typing import NamedTuple
 
 from transports.roce.psn import MASK
 from wire.roce.bth import BTH
-from wire.roce.opcodes import OPCODES
+from wire.roce.opcodes import OPCODES, Opcode
 
 # Bytes of BTH and extension headers, by opcode; 0 where there is no such opcode.
 HEADERS_SIZE = [BTH.size + OPCODES[n].headers_size if n in OPCODES else 0 for n in range(256)]
+MIDDLES = {
+    Opcode.RC_SEND_MIDDLE.value,
+    Opcode.RC_WRITE_MIDDLE.value,
+    Opcode.RC_READ_RESPONSE_MIDDLE.value,
+}
 PAD_BITS = 0x30
 ACK_REQ = 0x80000000
 

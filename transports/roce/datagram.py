@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from transports.clock import Ns
 from transports.roce import train
-from transports.roce.arrivals import PAD_BITS, Arrival
+from transports.roce.arrivals import MIDDLES, PAD_BITS, Arrival
 from transports.roce.attributes import AddressHandle
 from transports.roce.bursts import Burst
 from transports.roce.port import DeviceConfig, Port
@@ -27,7 +27,6 @@ from wire.ipv4 import Protocol
 from wire.ipv6 import IPV6
 from wire.roce.bth import BTH
 from wire.roce.icrc import ICRC, LRH_CRC, crc32
-from wire.roce.opcodes import Opcode
 from wire.roce.packet import UDP_PORT
 from wire.udp import UDP
 
@@ -37,11 +36,6 @@ _VERSION_MASKED = 0x6FFFFFFF  # traffic class and flow label as ones
 _HOP_LIMIT_MASKED = 0xFF
 _CHECKSUM_MASKED = 0xFFFF
 _HEAD = BTH.size - 4
-_MIDDLES = {
-    Opcode.RC_SEND_MIDDLE.value,
-    Opcode.RC_WRITE_MIDDLE.value,
-    Opcode.RC_READ_RESPONSE_MIDDLE.value,
-}
 _Flow = tuple[bytes, bytes, int]  # source, destination, source port
 # Limit: CRCs kept by flow and length; a flow needs about ten.
 _MAX_CRCS = 1024
@@ -133,7 +127,7 @@ class DatagramDevice(Port):
         if len(view) - offset < train.MIN_ROWS * segment or segment < _MIN_PAYLOAD:
             return 0
         opcode, bits, p_key, qp_word, word = BTH.unpack_from(view, offset)
-        if opcode not in _MIDDLES or bits & PAD_BITS:
+        if opcode not in MIDDLES or bits & PAD_BITS:
             return 0
         end = offset + segment - ICRC.size
         arrival = Arrival(opcode, bits, p_key, qp_word, word, view, offset, end)
@@ -143,12 +137,12 @@ class DatagramDevice(Port):
         window = qp.run_window(opcode, arrival.psn)
         if window is None:
             return 0
-        count = train.count_run(view, offset, segment, arrival.psn)
-        count = min(count, len(window) // qp.path_mtu)
         crc = self._crc_of_head(view, offset, segment, flow)
-        count = train.count_intact(view, offset, segment, count, crc)
+        count, ack_psn = train.count_run(
+            view, offset, segment, arrival.psn, len(window) // qp.path_mtu, crc
+        )
         if count:
-            ack_psn = train.place(view, offset, segment, count, window)
+            train.place(view, offset, segment, count, window)
             self.received_packets += count
             qp.run_placed(opcode, count, ack_psn, now)
         return count

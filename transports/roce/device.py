@@ -7,6 +7,10 @@ The IP and UDP headers are checked as RFC 1122 wants and the annex narrows: no o
 fragments, no IPv6 extension headers, UDP port 4791. The UDP length says where the packet ends,
 so padding of a short frame does not matter. The UDP checksum is not looked at: the ICRC is the
 stronger one, and both a zero and a computed one are legal.
+
+Packets of one flow differ in PSN, payload and ICRC alone, over IPv6. So the bytes before the
+PSN of a packet that passed every check are kept: a packet that begins with the same bytes
+passes the same checks, until something about its queue pair changes. What is left is the ICRC.
 """
 
 import random
@@ -16,16 +20,23 @@ from struct import Struct
 from typing import NamedTuple
 
 from transports.clock import Ns
-from transports.roce.arrivals import Arrival
+from transports.roce.arrivals import MIDDLES, PAD_BITS, Arrival
 from transports.roce.attributes import AddressHandle
 from transports.roce.port import DeviceConfig, Port
 from transports.roce.qp import QueuePair
 from transports.roce.refusals import RefusalReason
-from transports.roce.templates import Peer, Template, identifications, make_template
+from transports.roce.templates import (
+    WORD,
+    Peer,
+    Template,
+    identifications,
+    make_template,
+    mask_v6,
+)
 from wire.codec import ReadBuffer
 from wire.ipv4 import Protocol
 from wire.roce.bth import BTH
-from wire.roce.icrc import ICRC, icrc
+from wire.roce.icrc import ICRC, LRH_CRC, crc32, icrc
 from wire.roce.packet import UDP_PORT
 from wire.udp import UDP
 
@@ -36,6 +47,10 @@ _V4 = Struct("!BBHHHBBH4s4sHHHHBBHII")
 _V6 = Struct("!IHBB16s16sHHHHBBHII")
 _V4_BTH = 28
 _V6_BTH = 48
+_V6_PSN = 56  # the last word of the BTH
+_V6_BODY = 60
+# Limit: heads kept; a flow has about ten, and odd message lengths make more.
+_MAX_KNOWN = 1024
 _WORDS = Struct("!10H")  # of an IPv4 header
 _MIN_UDP = UDP.size + BTH.size + ICRC.size
 _UDP_PROTOCOL = Protocol.UDP.value
@@ -51,6 +66,21 @@ class Outgoing(NamedTuple):
     why: str  # "", "timeout", "NAK", "RNR", "implied NAK" or "duplicate"
 
 
+class _Known(NamedTuple):
+    """A head that passed every check, IP header to DestQP, and what the checks found out."""
+
+    qp: QueuePair
+    generation: int  # of the queue pair, at the time: the checks hold as long as it stays
+    length: int  # of the IP packet
+    stop: int  # offset of the ICRC
+    crc: int  # over the masked head
+    is_middle: bool
+    opcode: int
+    bits: int
+    p_key: int
+    qp_word: int
+
+
 class Device(Port):
     """One NIC port over IP packets."""
 
@@ -58,14 +88,18 @@ class Device(Port):
         super().__init__(config, rng)
         self._ids = identifications(rng.randrange(0xFFFF))
         self._templates: dict[int, tuple[AddressHandle, Template]] = {}
+        self._known: dict[bytes, _Known] = {}
         self._rendered: deque[Outgoing] = deque()
 
     def receive(self, packet: ReadBuffer, now: Ns) -> None:
         """Take one IP packet, which may be longer than it says. No view of it is kept."""
         self.received_packets += 1
         view = memoryview(packet)
-        if len(view) < _V4.size:
-            reason: RefusalReason | None = RefusalReason.IP_LENGTH
+        known = self._known.get(bytes(view[:_V6_PSN]))
+        if known is not None and known.generation == known.qp.generation:
+            reason = self._receive_known(known, view, now)
+        elif len(view) < _V4.size:
+            reason = RefusalReason.IP_LENGTH
         elif view[0] >> 4 == 4:
             reason = self._receive_v4(view, now)
         elif view[0] >> 4 == 6:
@@ -74,6 +108,39 @@ class Device(Port):
             reason = RefusalReason.IP_VERSION
         if reason is not None:
             self.refused[reason] += 1
+
+    def _receive_known(
+        self, known: "_Known", view: memoryview, now: Ns
+    ) -> RefusalReason | None:
+        """Take a packet whose bytes up to the PSN are those of one that passed every check."""
+        stop = known.stop
+        if len(view) < known.length:
+            return RefusalReason.IP_LENGTH
+        if crc32(view[_V6_PSN:stop], known.crc) != ICRC.unpack_from(view, stop)[0]:
+            return RefusalReason.ICRC
+        (word,) = WORD.unpack_from(view, _V6_PSN)
+        if known.is_middle and known.qp.take_middle(
+            known.opcode, word, view[_V6_BODY:stop], now
+        ):
+            return None
+        arrival = Arrival(
+            known.opcode, known.bits, known.p_key, known.qp_word, word, view, _V6_BTH, stop
+        )
+        return self._deliver(known.qp, arrival, now)
+
+    def _remember(self, qp: QueuePair, arrival: Arrival, length: int) -> None:
+        """Keep the head of a packet that passed every check."""
+        opcode, bits, p_key, qp_word, _, view, _, stop = arrival
+        head = bytes(view[:_V6_PSN])
+        crc = crc32(mask_v6(head), LRH_CRC)
+        # The masked head must give the very CRC that `icrc` has found right.
+        assert crc32(view[_V6_PSN:stop], crc) == ICRC.unpack_from(view, stop)[0]
+        if len(self._known) >= _MAX_KNOWN:
+            self._known.clear()
+        is_middle = opcode in MIDDLES and not bits & PAD_BITS
+        self._known[head] = _Known(
+            qp, qp.generation, length, stop, crc, is_middle, opcode, bits, p_key, qp_word
+        )
 
     def _receive_v4(  # noqa: PLR0911 - one return per check
         self, view: memoryview, now: Ns
@@ -129,6 +196,7 @@ class Device(Port):
             return qp
         if ICRC.unpack_from(view, stop)[0] != icrc(view[:stop]):
             return RefusalReason.ICRC
+        self._remember(qp, arrival, 40 + payload)
         return self._deliver(qp, arrival, now)
 
     def transmit(self, now: Ns) -> Iterator[Outgoing]:

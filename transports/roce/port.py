@@ -128,6 +128,7 @@ class Port:
     def destroy_qp(self, qp: QueuePair) -> None:
         """Forget `qp` and what it still had to send. Its requests make no completions."""
         del self._qps[qp.qp_num]
+        qp.generation += 1
         self._agenda.forget(qp)
 
     def _new_qp_num(self) -> int:

@@ -11,7 +11,7 @@ from typing import Unpack
 
 from transports.clock import Ns
 from transports.roce.agenda import Agenda
-from transports.roce.arrivals import Arrival
+from transports.roce.arrivals import ACK_REQ, Arrival
 from transports.roce.attributes import (
     AddressHandle,
     QpAttributes,
@@ -23,6 +23,7 @@ from transports.roce.bursts import Burst
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
 from transports.roce.events import CommEstablished, Event, QpFatal, SqDrained
 from transports.roce.memory import MemoryTable
+from transports.roce.psn import MASK
 from transports.roce.refusals import RefusalReason
 from transports.roce.requester import MAX_OPEN, Requester, RequesterConfig, flushed
 from transports.roce.responder import Responder, ResponderConfig
@@ -90,6 +91,7 @@ class QueuePair:
         self.state = QpState.RESET
         self.stats = QpStats()
         self.is_listed = False
+        self.generation = 0  # grows whenever what the port checks against may have changed
         self._port = port
         self._memory = memory
         self._events = events
@@ -125,6 +127,7 @@ class QueuePair:
         """
         check_transition(self.service, self.state, state, attributes)
         self._check_port(attributes)
+        self.generation += 1
         before = self.state
         if state is QpState.RESET:
             self.state = state
@@ -263,6 +266,22 @@ class QueuePair:
             self._settle()
         return reason
 
+    def take_middle(self, opcode: int, word: int, payload: memoryview, now: Ns) -> bool:
+        """Take an in-order MIDDLE without a pad; False if it must be looked at by `receive`."""
+        if opcode == _READ_MIDDLE:
+            requester = self._requester
+            if requester is None or not requester.take_middle(word & MASK, payload, now):
+                return False
+            if requester.has_unsent:
+                self._agenda.wake(self)
+            return True
+        responder = self._responder
+        if responder is None or not responder.take_middle(opcode, word, payload):
+            return False
+        if word >= ACK_REQ:
+            self._agenda.wake(self)
+        return True
+
     def _receive_response(self, arrival: Arrival, now: Ns) -> RefusalReason | None:
         requester = self._requester
         assert requester is not None
@@ -350,6 +369,7 @@ class QueuePair:
         if self.state is QpState.ERR:
             return
         self.state = QpState.ERR
+        self.generation += 1
         self.takes_requests = self.takes_responses = False
         self._is_drain_due = False
         if self._requester is not None:

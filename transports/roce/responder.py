@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from transports.clock import Ns
-from transports.roce.arrivals import ACK_REQ, HEADERS_SIZE, PAD_BITS, Arrival
+from transports.roce.arrivals import ACK_REQ, HEADERS_SIZE, Arrival
 from transports.roce.bursts import Burst
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
 from transports.roce.credits import offered_code
@@ -46,7 +46,6 @@ from transports.roce.responses import Answer, Responses
 from transports.roce.saved import Saved, SavedRing
 from transports.roce.stats import QpStats
 from transports.roce.work import MAX_MESSAGE, RecvWr
-from wire.roce.bth import BTH
 from wire.roce.eths import ATOMIC_ETH, IETH, IMMDT, RETH, Aeth, NakCode
 from wire.roce.opcodes import OPCODES, Family, Opcode, Position
 
@@ -62,7 +61,6 @@ class Inbound:
 
     family: Family
     middle: int  # opcode of its MIDDLE packets
-    middle_size: int  # and their length, from the BTH to the ICRC
     target: ScatterGather
     length: int  # of a WRITE, from its RETH; of the receive WQE for a SEND
     received: int = 0  # bytes
@@ -114,24 +112,32 @@ class Responder:
 
     # -- in -------------------------------------------------------------------------------
 
-    def receive(self, request: Arrival) -> RefusalReason | None:
-        """Take one request."""
+    def take_middle(self, opcode: int, word: int, payload: memoryview) -> bool:
+        """Execute an in-order MIDDLE without a pad; say whether it was one.
+
+        What `receive` does where nothing can fail any more: FIRST settled all but sequence and
+        length. `word` is the last of the BTH. Bench rc-receive.
+        """
         message = self._message
         if (
-            message is not None
-            and request.opcode == message.middle
-            and request.psn_word & MASK == self.expected_psn
-            and request.end - request.bth == message.middle_size
-            and not request.bits & PAD_BITS
-            and message.received + self._mtu <= message.length
-            and (message.region is None or message.region.is_valid)
+            message is None
+            or opcode != message.middle
+            or word & MASK != self.expected_psn
+            or len(payload) != self._mtu
+            or message.received + self._mtu > message.length
+            or (message.region is not None and not message.region.is_valid)
         ):
-            # In-order MIDDLE: what `_continue` does once nothing can fail. Bench rc-receive.
-            start = request.bth + BTH.size
-            message.target.write(message.received, request.view[start : request.end])
-            message.received += self._mtu
-            self._executed(request.psn_word & MASK, 1, request.psn_word >= ACK_REQ)
-            return None
+            return False
+        message.target.write(message.received, payload)
+        message.received += self._mtu
+        self.expected_psn = (self.expected_psn + 1) & MASK
+        self._is_refusing = False
+        if word >= ACK_REQ:
+            self._acknowledge(word & MASK, "")
+        return True
+
+    def receive(self, request: Arrival) -> RefusalReason | None:
+        """Take one request."""
         distance = psn_distance(self.expected_psn, request.psn)
         if distance > 0:
             return self._ahead()
@@ -237,9 +243,8 @@ class Responder:
             return NakCode.REMOTE_ACCESS_ERROR
         self._receives.popleft()
         target.write(0, payload)
-        middle = BTH.size + self._mtu
         message = Inbound(
-            Family.SEND, Opcode.RC_SEND_MIDDLE, middle, target, target.length, size, wr=wr
+            Family.SEND, Opcode.RC_SEND_MIDDLE, target, target.length, size, wr=wr
         )
         if is_only:
             self._complete(request, message)
@@ -271,15 +276,7 @@ class Responder:
             start = va - region.addr
             target = ScatterGather([region.view[start : start + length]], length)
             target.write(0, payload)
-        message = Inbound(
-            Family.WRITE,
-            Opcode.RC_WRITE_MIDDLE,
-            BTH.size + self._mtu,
-            target,
-            length,
-            size,
-            region,
-        )
+        message = Inbound(Family.WRITE, Opcode.RC_WRITE_MIDDLE, target, length, size, region)
         if is_only:
             self._complete(request, message)
         else:

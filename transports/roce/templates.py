@@ -64,14 +64,31 @@ def identifications(start: int) -> Iterator[int]:
         yield value
 
 
-def _transport_head(peer: Peer, opcode: int, bits: int, length: int) -> tuple[bytes, bytes]:
-    """Return UDP header and BTH up to its PSN, as sent and as the ICRC sees them."""
-    bits |= peer.mig_req << 6
-    bth = BTH.pack(opcode, bits, peer.p_key, peer.dest_qp, 0)[:-4]
-    port = peer.ah.udp_source_port
-    sent = UDP.pack(port, UDP_PORT, length, 0) + bth
-    masked = UDP.pack(port, UDP_PORT, length, 0xFFFF) + bth[:4] + b"\xff" + bth[5:]
-    return sent, masked
+def _transport_head(peer: Peer, opcode: int, bits: int, length: int) -> bytes:
+    """Return UDP header and BTH up to its PSN."""
+    bth = BTH.pack(opcode, bits | peer.mig_req << 6, peer.p_key, peer.dest_qp, 0)
+    return UDP.pack(peer.ah.udp_source_port, UDP_PORT, length, 0) + bth[:-4]
+
+
+def mask_v4(head: bytes) -> bytearray:
+    """Return the head of a packet, IPv4 header to DestQP or beyond, as the ICRC sees it."""
+    masked = bytearray(head)
+    masked[1] = 0xFF  # TOS
+    masked[8] = 0xFF  # TTL
+    masked[10:12] = b"\xff\xff"  # header checksum
+    masked[26:28] = b"\xff\xff"  # UDP checksum
+    masked[32] = 0xFF  # FECN, BECN, reserved
+    return masked
+
+
+def mask_v6(head: bytes) -> bytearray:
+    """Return the head of a packet, IPv6 header to DestQP or beyond, as the ICRC sees it."""
+    masked = bytearray(head)
+    masked[:4] = b"\x6f\xff\xff\xff"  # traffic class, flow label
+    masked[7] = 0xFF  # hop limit
+    masked[46:48] = b"\xff\xff"  # UDP checksum
+    masked[52] = 0xFF  # FECN, BECN, reserved
+    return masked
 
 
 class Ipv6Template:
@@ -89,18 +106,15 @@ class Ipv6Template:
         if made is not None:
             return made
         ah = self._peer.ah
-        sent, masked = _transport_head(self._peer, opcode, bits, length)
         ip = bytearray(_V6)
         Ipv6(
             ah.local_ip, ah.remote_ip, IpProtocol.UDP, length, ah.hop_limit, ah.traffic_class,
             ah.flow_label,
         ).pack_into(ip)  # fmt: skip
-        head = (bytes(ip) + sent)[self._skip :]
-        ip[:4] = b"\x6f\xff\xff\xff"  # traffic class, flow label
-        ip[7] = 0xFF  # hop limit
+        head = bytes(ip) + _transport_head(self._peer, opcode, bits, length)
         if len(self._heads) >= _MAX_HEADS:
             self._heads.clear()
-        made = self._heads[key] = head, crc32(bytes(ip) + masked, LRH_CRC)
+        made = self._heads[key] = head[self._skip :], crc32(mask_v6(head), LRH_CRC)
         return made
 
     def render(self, burst: Burst) -> list[bytes]:
@@ -148,23 +162,22 @@ class Ipv4Template:
         if made is not None:
             return made
         ah = self._peer.ah
-        sent, masked = _transport_head(self._peer, opcode, bits, length)
         ip = bytearray(_V4)
         Ipv4(
             ah.local_ip, ah.remote_ip, IpProtocol.UDP, _V4 + length, ah.hop_limit,
             ah.traffic_class,
         ).pack_into(ip)  # fmt: skip
-        addresses = bytes(ip[12:])
-        total = 0xFFFF - internet_checksum(ip[:10] + addresses)
+        head = bytes(ip) + _transport_head(self._peer, opcode, bits, length)
+        masked = bytes(mask_v4(head))
         if len(self._heads) >= _MAX_HEADS:
             self._heads.clear()
         made = self._heads[key] = _Ipv4Head(
-            bytes(ip[:4]),
-            bytes(ip[6:10]),
-            addresses + sent,
-            total,
-            crc32(bytes((ip[0], 0xFF, ip[2], ip[3])), LRH_CRC),
-            bytes((ip[6], ip[7], 0xFF, ip[9], 0xFF, 0xFF)) + addresses + masked,
+            first=head[:4],
+            flags=head[6:10],
+            rest=head[12:],
+            total=0xFFFF - internet_checksum(head[:10] + head[12:20]),
+            crc=crc32(masked[:4], LRH_CRC),
+            masked=masked[6:],
         )
         return made
 

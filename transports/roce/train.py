@@ -12,13 +12,14 @@ message are checked row by row and placed at once, everything else is left to th
 """
 
 from collections.abc import Sequence
+from struct import Struct
 
 import numpy as np
 
 from transports.roce.arrivals import ACK_REQ
 from transports.roce.bursts import Burst
 from transports.roce.psn import MASK
-from transports.roce.templates import Ipv6Template
+from transports.roce.templates import WORD, Ipv6Template
 from wire.codec import ReadBuffer
 from wire.roce.bth import BTH
 from wire.roce.icrc import ICRC, crc32
@@ -28,6 +29,7 @@ MAX_SEGMENTS = 64  # of one train: the kernel's limit
 MAX_TRAIN = 65_527  # bytes of one train over IPv6
 _HEAD = BTH.size - 4  # a BTH without its last word
 _OVERHEAD = BTH.size + ICRC.size
+_ROW = Struct("!QI")  # a BTH as two words: what a run has in common, A and PSN
 # Limit: below this many rows a table costs more than it saves.
 MIN_ROWS = 3
 
@@ -50,10 +52,9 @@ def render(template: Ipv6Template, bursts: Sequence[Burst], segment: int) -> Rea
     """
     if len(bursts) == 1 and bursts[0].packets == 1:
         return template.render(bursts[0])[0]
-    total = sum(burst.packets for burst in bursts[:-1]) * segment
     last = bursts[-1]
-    total += (last.packets - 1) * segment + segment_size(last)
-    train = bytearray(total)
+    before = sum(burst.packets for burst in bursts) - 1
+    train = np.empty(before * segment + segment_size(last), np.uint8).data
     offset = 0
     for burst in bursts:
         if burst.packets < MIN_ROWS:
@@ -66,70 +67,62 @@ def render(template: Ipv6Template, bursts: Sequence[Burst], segment: int) -> Rea
     return train
 
 
-def _fill(train: bytearray, offset: int, burst: Burst, template: Ipv6Template) -> None:
+def _fill(train: memoryview, offset: int, burst: Burst, template: Ipv6Template) -> None:
     """Write the rows of `burst`, which has no extension headers, at `offset`."""
     count, size = burst.packets, burst.size
     row = _OVERHEAD + size
     head, crc = template.head(burst.opcode, burst.solicited << 7, UDP.size + row)
     rows = np.frombuffer(train, np.uint8, count * row, offset).reshape(count, row)
     rows[:, :_HEAD] = np.frombuffer(head, np.uint8)
-    words = (np.arange(burst.psn, burst.psn + count) & MASK).astype(">u4")
-    if burst.ack_req:
-        words[-1] |= ACK_REQ
-    rows[:, _HEAD : BTH.size] = words.view(np.uint8).reshape(count, 4)
-    rows[:, BTH.size : -4] = np.frombuffer(burst.data, np.uint8).reshape(count, size)
-    view = memoryview(train)
-    # One CRC per packet; benchmark rc-train.
-    crcs = [
-        crc32(view[start : start + row - 12], crc)
-        for start in range(offset + _HEAD, offset + _HEAD + count * row, row)
-    ]
-    rows[:, -4:] = np.array(crcs, "<u4").view(np.uint8).reshape(count, 4)
+    rows[:, BTH.size : -ICRC.size] = np.frombuffer(burst.data, np.uint8).reshape(count, size)
+    psn = burst.psn
+    at_icrc = offset + row - ICRC.size
+    # One turn per packet; bench rc-train.
+    for at in range(offset + _HEAD, offset + _HEAD + (count - 1) * row, row):
+        WORD.pack_into(train, at, psn)
+        ICRC.pack_into(train, at_icrc, crc32(train[at:at_icrc], crc))
+        psn = (psn + 1) & MASK
+        at_icrc += row
+    at = at_icrc - row + BTH.size
+    WORD.pack_into(train, at, psn | burst.ack_req << 31)
+    ICRC.pack_into(train, at_icrc, crc32(train[at:at_icrc], crc))
 
 
-def count_run(buffer: memoryview, offset: int, segment: int, psn: int) -> int:
-    """Return how many whole segments from `offset` on have the first one's head and follow it.
+def count_run(  # noqa: PLR0917 - once per train
+    buffer: memoryview, offset: int, segment: int, psn: int, most: int, crc: int
+) -> tuple[int, int | None]:
+    """Return how many whole segments from `offset` on belong together, `most` at most.
 
-    `psn` is the PSN of the first.
+    They have the head of the first, PSNs that follow `psn`, its own, and the right ICRC; `crc`
+    is the CRC over what they have in common. With it comes the newest PSN that asks for an
+    acknowledgement, if one does.
     """
-    count = (len(buffer) - offset) // segment
-    rows = np.frombuffer(buffer, np.uint8, count * segment, offset).reshape(count, segment)
-    same = (rows[:, :_HEAD] == rows[0, :_HEAD]).all(axis=1)
-    words = rows[:, _HEAD : BTH.size].copy().view(">u4")[:, 0]
-    same &= (words & MASK) == (np.arange(psn, psn + count) & MASK)
-    return count if same.all() else int(same.argmin())
-
-
-def count_intact(buffer: memoryview, offset: int, segment: int, count: int, crc: int) -> int:
-    """Return how many of `count` segments from `offset` on precede the first wrong ICRC.
-
-    `crc` is the CRC up to the last word of the BTH, which all have in common.
-    """
-    icrc_at = segment - ICRC.size
+    ack_psn = None
+    first, _ = _ROW.unpack_from(buffer, offset)
+    count = min(most, (len(buffer) - offset) // segment)
+    at = offset
+    # One turn per packet; bench rc-train.
     for index in range(count):
-        start = offset + index * segment
-        # One CRC per packet; benchmark rc-train.
+        head, word = _ROW.unpack_from(buffer, at)
+        at_icrc = at + segment - ICRC.size
         if (
-            crc32(buffer[start + _HEAD : start + icrc_at], crc)
-            != ICRC.unpack_from(buffer, start + icrc_at)[0]
+            head != first
+            or word & MASK != psn
+            or crc32(buffer[at + _HEAD : at_icrc], crc) != ICRC.unpack_from(buffer, at_icrc)[0]
         ):
-            return index
-    return count
+            return index, ack_psn
+        if word >= ACK_REQ:
+            ack_psn = psn
+        psn = (psn + 1) & MASK
+        at += segment
+    return count, ack_psn
 
 
 def place(
     buffer: memoryview, offset: int, segment: int, count: int, window: memoryview
-) -> int | None:
-    """Copy the payload of `count` segments to the start of `window`.
-
-    Return the newest PSN among them that asks for an acknowledgement, if any does.
-    """
+) -> None:
+    """Copy the payload of `count` segments to the start of `window`."""
     rows = np.frombuffer(buffer, np.uint8, count * segment, offset).reshape(count, segment)
     size = segment - _OVERHEAD
-    target = np.frombuffer(window[: count * size], np.uint8).reshape(count, size)
-    target[:] = rows[:, BTH.size : -4]
-    asking = np.flatnonzero(rows[:, _HEAD] & 0x80)
-    if not len(asking):
-        return None
-    start = offset + int(asking[-1]) * segment + _HEAD
-    return int.from_bytes(buffer[start : start + 4], "big") & MASK
+    target = np.frombuffer(window, np.uint8, count * size).reshape(count, size)
+    target[:] = rows[:, BTH.size : -ICRC.size]
