@@ -159,17 +159,13 @@ def detach(log: Path | None = None) -> None:
     """In pid 1: outlive the launcher from now on. Call it when the lab is ready, not before.
 
     Standard input becomes /dev/null; output goes to `log`, or nowhere: a pipe held open would
-    make `fabriclab up | cat` wait for ever.
+    make `fabriclab up | cat` wait for ever. That holds for nodes too: see `fork_nodes`.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    with Path(os.devnull).open("r+b") as null:
-        os.dup2(null.fileno(), 0)
-        if log is None:
-            _become_output(null.fileno())
-        else:
-            with log.open("ab") as out:
-                _become_output(out.fileno())
+    _read_nothing()
+    with (log or Path(os.devnull)).open("ab") as out:
+        _become_output(out.fileno())
     processes.outlive_parent()
 
 
@@ -225,7 +221,8 @@ def fork_nodes(
 
     All namespaces exist when this returns. A child then waits at `gate`, calls its function
     and exits, with 1 where that raised. `outputs` gives descriptors to use as standard output
-    and error. The name becomes the child's host name and, as far as it fits, the process's.
+    and error, else the parent's remain; standard input is empty. The name becomes the child's
+    host name and, as far as it fits, the name of the process.
 
     Call it in the sandbox, from a process that has imported all that nodes need: what the
     parent has loaded is shared by all, and frozen so that no collector touches, and thereby
@@ -362,6 +359,7 @@ def _be_node(
         if name:
             socket.sethostname(name)
             processes.set_title(name)
+        _read_nothing()
         if output is not None:
             _become_output(output)
     except OSError as error:
@@ -377,6 +375,12 @@ def _behind(gate: Gate | None, run: Callable[[], None]) -> None:
     if gate is not None:
         gate.wait()
     run()
+
+
+def _read_nothing() -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
 
 
 def _become_output(fd: int) -> None:
@@ -395,7 +399,7 @@ def _run_to_end(body: Callable[[], int]) -> NoReturn:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except BaseException:  # noqa: BLE001 - the top level of this process
-        traceback.print_exc()
+        os.write(2, traceback.format_exc().encode())  # whatever sys.stderr has become
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
