@@ -162,7 +162,8 @@ def _wanted(qp: QpPlan) -> str:
 
 def _flow_failure(flow: FlowResult) -> str:
     if flow.corrupt_messages:
-        return f"flow {flow.flow}: {flow.corrupt_messages} messages are not what was sent"
+        wrong = _number(flow.corrupt_messages, "message")
+        return f"flow {flow.flow}: {wrong} not as sent"
     done = sum(flow.statuses.values())
     if done < flow.count:
         return f"flow {flow.flow}: {done} of {flow.count} messages completed"
@@ -342,11 +343,17 @@ def _statement(
             got = f"{len(flows) - len(wrong)} of {len(flows)} flows ended as they should"
             return not wrong, got + (f"; {_flow_failure(wrong[0])}" if wrong else "")
         case "no_corruption":
-            return not totals["corrupt_messages"], f"{totals['corrupt_messages']} messages"
+            wrong = int(totals["corrupt_messages"] or 0)
+            return not wrong, f"{_number(wrong, 'message')} not as sent"
         case "no_retransmissions":
-            return not totals["retransmissions"], f"{totals['retransmissions']} packets"
+            again = int(totals["retransmissions"] or 0)
+            return not again, f"{_number(again, 'packet')} sent again"
         case _:
             raise ValueError(f"{name} is no statement")
+
+
+def _number(count: int, of: str) -> str:
+    return f"{count} {of}" if count == 1 else f"{count} {of}s"
 
 
 def _figure(value: float) -> str:
