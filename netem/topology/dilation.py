@@ -6,13 +6,15 @@ Emulated time is wall time divided by the dilation D: rates are divided by it, s
 `SHARE` of one.
 
 The load of a process is packets per second times the cost of a packet. Packets per second are
-worked out as if every link with a rate that data crosses were full, in the direction of the
-data, with packets of the path MTU; acknowledgements are data's number divided by ACK_EVERY,
-since a requester asks for one so often. Links without a rate take what the host gives: they
-ask for no dilation, and a lab without any rate has D = 1.
+worked out as if every flow filled the slowest link with a rate on its way, in the direction of
+its data, with packets of the path MTU; acknowledgements are the data's number divided by
+ACK_EVERY, since a requester asks for one so often. Flows that share a slowest link share its
+rate, and no link carries more than its own. Flows that meet no rate take what the host gives:
+they ask for no dilation, and a lab without any rate has D = 1.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from typing import NamedTuple
 
 SHARE = 0.6  # of a core, and of all cores: the rest is for the kernel and for others
@@ -39,12 +41,43 @@ class Calibration(NamedTuple):
 DEFAULT_CALIBRATION = Calibration()
 
 
-class Stream(NamedTuple):
-    """Packets per emulated second in one direction of one link, and who handles them."""
+class Course(NamedTuple):
+    """The way of one flow: the sending ports that its data, and what answers it, pass."""
 
-    sender: str  # node
+    data: tuple[str, ...]
+    acks: tuple[str, ...]
+    frame: int  # bytes of a full packet
+
+
+class Stream(NamedTuple):
+    """Packets per emulated second from one node to the next."""
+
+    sender: str
     receiver: str
     packets: float
+
+
+def port_loads(courses: Iterable[Course], rates: Mapping[str, int | None]) -> dict[str, float]:
+    """Return the packets per emulated second that each port may have to send."""
+    limits: dict[str, float] = {}  # of ports with a rate, by the smallest full packet
+    through: dict[str, dict[str, float]] = {}  # port -> slowest port of a flow -> packets
+    for course in courses:
+        rated = {port: rate for port in course.data if (rate := rates[port]) is not None}
+        if not rated:
+            continue
+        slowest = min(rated, key=lambda port: rated[port])
+        packets = packets_per_second(rated[slowest], course.frame)
+        for port, rate in rated.items():
+            limits[port] = max(limits.get(port, 0.0), packets_per_second(rate, course.frame))
+        for port in course.data:
+            flows = through.setdefault(port, {})
+            flows[slowest] = max(flows.get(slowest, 0.0), packets)
+        for port in course.acks:
+            flows = through.setdefault(port, {})
+            flows[f"{slowest} acks"] = packets / ACK_EVERY
+    return {
+        port: min(sum(flows.values()), limits.get(port, inf)) for port, flows in through.items()
+    }
 
 
 def packets_per_second(rate: int, frame: int) -> float:
@@ -83,7 +116,7 @@ def dilation(
     return next(step for step in _steps() if step >= needed or step >= HIGHEST)
 
 
-def _steps() -> Iterable[int]:
+def _steps() -> Iterator[int]:
     """Yield 1, 2, 5, 10, 20, 50 ..."""
     power = 1
     while True:

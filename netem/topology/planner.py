@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from netem.impair.model import Impairment
 from netem.topology import addresses, draw
 from netem.topology.dilation import (
-    ACK_EVERY,
     DEFAULT_CALIBRATION,
     Calibration,
+    Course,
     Stream,
     dilation,
-    packets_per_second,
+    port_loads,
 )
 from netem.topology.identity import FlowIdentity, Identities
 from netem.topology.model import (
@@ -203,19 +203,24 @@ class _Planner:
 
     def _link(self, link: LinkSpec) -> LinkPlan:
         a, b = link.endpoints
-        there, back = self._egresses[a], self._egresses[b]
-        busy = not (there.is_neutral and back.is_neutral) or bool({a, b} & self._touched)
-        kernel = not self._wiring.is_host(a) and not self._wiring.is_host(b)
         return LinkPlan(
             name=f"{a}--{b}",
             a=a,
             b=b,
             mtu=link_mtu(self._lab, link),
-            a_to_b=there,
-            b_to_a=back,
-            wire=kernel and busy,
+            a_to_b=self._egresses[a],
+            b_to_a=self._egresses[b],
+            wire=self._has_wire(a),
             engine=link.engine,
         )
+
+    def _has_wire(self, port: str) -> bool:
+        """Say whether a process of ours sits on the link: the kernel at both ends, and work."""
+        ends = {port, self._names.peers[port]}
+        if any(self._wiring.is_host(end) for end in ends):
+            return False
+        idle = all(self._egresses[end].is_neutral for end in ends)
+        return not idle or bool(ends & self._touched)
 
     # Flows
 
@@ -332,29 +337,29 @@ class _Planner:
         self, flows: list[tuple[int, ItemSpec, Pair, int]], calibration: Calibration
     ) -> int:
         """Return the dilation that `auto` means."""
-        full: dict[str, float] = {}  # packets/s by sending port
-        thin: dict[str, float] = {}  # of acknowledgements
+        rates = {port: given.rate for port, given in self._egresses.items()}
+        courses = []
         for _, item, pair, _ in flows:
             _, transport = self._transport(item)
-            forward = item.op != "read"
+            there = tuple(hop.sender for hop in pair.way)
+            back = tuple(hop.receiver for hop in pair.way)
+            data, acks = (back, there) if item.op == "read" else (there, back)
             frame = mtu_sum(transport.mtu, self._family(pair.source)).frame
-            for hop in pair.way:
-                data, acks = (
-                    (hop.sender, hop.receiver) if forward else (hop.receiver, hop.sender)
-                )
-                rate = self._egresses[data].rate
-                if rate is not None:
-                    packets = packets_per_second(rate, frame)
-                    full[data] = max(full.get(data, 0.0), packets)
-                    thin[acks] = max(thin.get(acks, 0.0), packets / ACK_EVERY)
-        streams = [
-            Stream(node_of(port), node_of(self._names.peers[port]), packets)
-            for port, packets in {**thin, **full}.items()
-        ]
+            courses.append(Course(data, acks, frame))
         kinds = {
             name: traits(self._lab, spec).mode if spec.kind == "host" else "bridge"
             for name, spec in self._lab.topology.nodes.items()
         }
+        streams = []
+        for port, packets in port_loads(courses, rates).items():
+            sender, receiver = node_of(port), node_of(self._names.peers[port])
+            if self._has_wire(port):
+                a, b = self._link_of[port].endpoints
+                wire = f"{a}--{b}"
+                kinds[wire] = "wire"
+                streams.append(Stream(sender, wire, packets))
+                sender = wire
+            streams.append(Stream(sender, receiver, packets))
         return dilation(streams, kinds, calibration)
 
 

@@ -1,0 +1,83 @@
+"""The built-in labs: right as they are, and in every mode and family they are to run in."""
+
+from pathlib import Path
+
+import pytest
+
+import netem.labs
+from netem.topology.load import load_lab
+from netem.topology.planner import plan_lab
+
+FOLDER = Path(netem.labs.__file__).parent
+LABS = sorted(path.parent.name for path in FOLDER.glob("*/lab.yaml"))
+OPS = {"send", "send_imm", "send_inv", "write", "write_imm", "read", "cmp_swap", "fetch_add"}
+
+
+def plan(name, **overrides):
+    text = (FOLDER / name / "lab.yaml").read_text()
+    return plan_lab(load_lab(text, name_hint=name, overrides=overrides))
+
+
+def test_the_labs_of_the_foundation_are_there():
+    assert set(LABS) >= {
+        "two-hosts", "two-hosts-lossy", "rc-verbs", "rc-errors", "psn-gap", "demo",
+        "bridge-pair",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_a_lab_is_called_as_its_folder_and_has_a_readme(name):
+    assert plan(name).name == name
+    title, *rest = (FOLDER / name / "README.md").read_text().splitlines()
+    assert title.startswith(f"# {name}: ")
+    assert any(f"fabriclab run {name}" in line for line in rest)
+
+
+@pytest.mark.parametrize("name", LABS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"defaults.host.mode": "datagram"},
+        {"defaults.host.family": "ipv4"},
+        {"defaults.host.stack": "kernel"},
+        {"seed": 1},
+    ],
+    ids=str,
+)
+def test_a_lab_is_right_in_every_mode(name, change):
+    assert plan(name, **change).links
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_a_lab_runs_in_real_time_on_two_cores(name):
+    assert plan(name).dilation == 1
+
+
+def test_rc_verbs_has_every_operation_at_every_size_where_one_may_slip():
+    """Field reports R06, R07 and R17: around the path MTU, around 16 bits, and well above."""
+    sizes = {}
+    for node in plan("rc-verbs").nodes:
+        for work in (work for qp in node.qps for work in qp.work):
+            sizes.setdefault(work.op, []).append(work.size)
+    mtu = 1024
+    every = [0, 1, 3, mtu - 1, mtu, mtu + 1, 65535, 65536, 65537, 1 << 20]
+    assert sizes == {op: [8] if op in {"cmp_swap", "fetch_add"} else every for op in OPS}
+
+
+def test_rc_errors_has_each_way_to_fail():
+    planned = plan("rc-errors")
+    expected = {
+        work.expect_status for node in planned.nodes for qp in node.qps for work in qp.work
+    }
+    assert expected == {
+        "REM_ACCESS_ERR", "REM_INV_REQ_ERR", "RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR"
+    }  # fmt: skip
+
+
+def test_retries_run_out_within_the_computed_time():
+    """Field report R07: (retry count + 1) timeouts, here some milliseconds."""
+    planned = plan("rc-errors")
+    (qp,) = [qp for qp in planned.node("h0").qps if qp.transport == "hasty"]
+    assert (qp.retry_cnt + 1) * (4096 << qp.timeout) < 10_000_000
+    (fault,) = planned.faults
+    assert fault.count == qp.retry_cnt + 1
