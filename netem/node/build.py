@@ -4,8 +4,10 @@ Everything opened is closed by the caller's ExitStack. The interfaces are there 
 (`netem.kernel.steps`), and this process is in their namespace.
 """
 
+import errno
 from collections.abc import Sequence
 from contextlib import ExitStack
+from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -14,21 +16,26 @@ import msgspec
 from netem.capture.ends import node_header, wire_header
 from netem.capture.runfolder import RunFolder
 from netem.capture.spool import Spool, SpoolHeader
+from netem.host.datagram import DatagramHost
 from netem.host.host import Host
 from netem.impair.egress import Egress
 from netem.impair.ports import egress_of, ingress_of
 from netem.kernel.steps import WIRE_PORTS, tap_name, wire_name
+from netem.node.datagram import DatagramDriver, DatagramEnd
 from netem.node.driver import Driver, Tell
 from netem.node.frames import FrameDriver, FrameMachine
 from netem.node.port import Port
 from netem.node.turns import Turns
 from netem.node.windows import fitted
 from netem.node.wire import Wire
+from netem.node.wrapping import Wrapping
 from netem.sockets.packet import PacketSocket
 from netem.sockets.tap import Tap
+from netem.sockets.udp import UdpSocket
 from netem.topology.outcome import NodeReport
 from netem.topology.plan import LinkPlan, NodePlan, Plan, WorkPlan
 from transports.clock import Ns
+from wire.roce.packet import UDP_PORT
 
 CONTROL_DIR = "/run/fabriclab"
 
@@ -85,6 +92,10 @@ class _Site:
         self._index: dict[str, int] = {}  # of each captured port in the spool's header
 
     def host(self, node: NodePlan) -> Node:
+        """Build a host of either mode."""
+        return self._datagram_host(node) if node.mode == "datagram" else self._frame_host(node)
+
+    def _frame_host(self, node: NodePlan) -> Node:
         plan = self._plan
         self._open_spool(node_header(plan, node.name, self._config.epoch))
         ports = []
@@ -111,7 +122,44 @@ class _Site:
         host = Host(plan, node.name)
         return Node(host, self._drive(host, ports), self._spool)
 
+    def _datagram_host(self, node: NodePlan) -> Node:
+        plan = self._plan
+        self._open_spool(node_header(plan, node.name, self._config.epoch))
+        ends = []
+        for port in node.ports:
+            if port.ipv6 is None:
+                why = f"{node.name}:{port.name}: datagram mode needs an IPv6 address"
+                raise OSError(errno.EAFNOSUPPORT, why)
+            name, own_ip = f"{node.name}:{port.name}", ip_address(port.ipv6).packed
+            sockets = PortSockets(port.ipv6, self._stack)
+            plan = fitted(plan, node.name, sockets.receiver.datagrams_held)
+            ends.append(
+                DatagramEnd(
+                    port.name,
+                    name,
+                    port.peer,
+                    sockets,
+                    egress_of(plan, node, port),
+                    wrapping=Wrapping(node, port, own_ip),
+                    own_ip=own_ip,
+                    ingress=ingress_of(plan, node, port),
+                    recorder=self._spool if name in self._index else None,
+                    index=self._index.get(name, 0),
+                )
+            )
+        host = DatagramHost(plan, node.name)
+        driver = DatagramDriver(
+            host,
+            ends,
+            self._turns,
+            recorder=self._spool,
+            changes=plan.changes,
+            tell=self._tell,
+        )
+        return Node(host, driver, self._spool)
+
     def wire(self, link: LinkPlan) -> Node:
+        """Build the wire between two kernel ends."""
         plan = self._plan
         self._open_spool(wire_header(plan, link, self._config.epoch))
         towards_a, towards_b = WIRE_PORTS
@@ -152,3 +200,25 @@ class _Site:
         most = self._plan.capture.max_bytes
         self._spool = self._stack.enter_context(Spool(path, header, max_bytes=most))
         self._index = {port.name: index for index, port in enumerate(header.ports)}
+
+
+class PortSockets:
+    """The UDP sockets of one port: one that receives, and one for each source port used."""
+
+    def __init__(self, address: str, stack: ExitStack) -> None:
+        self._address = address
+        self._stack = stack
+        self._senders: dict[int, UdpSocket] = {}
+        self.receiver = stack.enter_context(UdpSocket(address, UDP_PORT))
+
+    def sender(self, src_port: int) -> UdpSocket:
+        """Return the socket that sends from `src_port`, opened when it is first needed."""
+        socket = self._senders.get(src_port)
+        if socket is None:
+            socket = self._stack.enter_context(UdpSocket(self._address, src_port))
+            self._senders[src_port] = socket
+        return socket
+
+    def all(self) -> list[UdpSocket]:
+        """Return every socket of the port."""
+        return [self.receiver, *self._senders.values()]

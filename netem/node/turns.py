@@ -57,13 +57,17 @@ class Turns:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def watch(self, fd: int) -> None:
-        """Report `fd` whenever it is readable."""
-        self._epoll.register(fd, select.EPOLLIN)
+    def watch(self, fd: int, *, readable: bool = True, writable: bool = False) -> None:
+        """Report `fd` from now on whenever it is readable, or writable."""
+        self._epoll.register(fd, _events(readable, writable))
 
     def want(self, fd: int, *, readable: bool = True, writable: bool = False) -> None:
         """Change what `fd` is watched for."""
-        self._epoll.modify(fd, select.EPOLLIN * readable | select.EPOLLOUT * writable)
+        self._epoll.modify(fd, _events(readable, writable))
+
+    def forget(self, fd: int) -> None:
+        """Watch `fd` no longer."""
+        self._epoll.unregister(fd)
 
     async def next(self, deadline: int | None, *, at_once: bool = False) -> Sequence[int]:
         """Wait for a ready descriptor or the wall-clock `deadline`; return what is ready.
@@ -104,3 +108,7 @@ class Turns:
         if deadline is not None and (armed is None or deadline < armed):
             self._timer.set(deadline)
             self._armed = deadline
+
+
+def _events(readable: bool, writable: bool) -> int:
+    return select.EPOLLIN * readable | select.EPOLLOUT * writable

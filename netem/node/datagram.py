@@ -1,0 +1,333 @@
+"""The datagram driver: kernel UDP on one side, a machine over UDP payloads on the other.
+
+A port has one socket that receives on 4791, with trains joined by the kernel, and one for each
+source port that its queue pairs send from. Where a link does nothing to what this end sends,
+trains go out as they are; otherwise each payload is wrapped in the headers it would have
+(`wrapping`), passes the egress on its own, and what comes out of it is sent singly.
+
+What the kernel sends is captured by the sniffer; what an egress kills never gets that far and
+is recorded here. Only what the machine sends is impaired: what else the kernel of the node sends
+on the interface (ping) passes as it is.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
+from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from netem.impair.departure import Fate, FrameMeta
+from netem.impair.egress import Egress
+from netem.impair.model import Impairment
+from netem.node.driver import Driver, Tell, TimedMachine
+from netem.node.link_end import LinkEnd
+from netem.node.port import Recorder
+from netem.node.turns import Turns
+from netem.node.wrapping import HEADERS, Wrapping, finished, payload_of, traffic_class_of
+from netem.sockets.udp import Received
+from netem.topology.plan import ChangePlan
+from transports.clock import Ns
+from transports.roce.datagram import Datagram
+from wire.codec import ReadBuffer
+from wire.roce.packet import UDP_PORT
+
+# Ours: what one turn takes and gives. 16 trains of 64 KiB are a megabyte and a millisecond.
+TRAINS = 16
+PACKETS = 256
+# Limit: sockets of a port; each has a source port of its own, of which RoCE uses 16,384.
+MAX_ADDRESSES = 4096
+
+
+class DatagramSocket(Protocol):
+    """One UDP address and port: `netem.sockets.udp.UdpSocket`."""
+
+    @property
+    def send_drops(self) -> int: ...
+    def fileno(self) -> int: ...
+    def receive(self) -> Received: ...
+    def send(
+        self, data: ReadBuffer, segment_size: int, address: str, port: int, traffic_class: int
+    ) -> bool: ...
+
+
+class Sockets(Protocol):
+    """Where a port's sockets come from: the receiving one, and one per source port."""
+
+    @property
+    def receiver(self) -> DatagramSocket: ...
+    def sender(self, src_port: int) -> DatagramSocket: ...
+    def all(self) -> Iterable[DatagramSocket]: ...
+
+
+class DatagramMachine(TimedMachine, Protocol):
+    """A machine over the UDP payloads of all ports of a node."""
+
+    def receive_datagram(  # noqa: PLR0917 - the machine's signature
+        self,
+        port: str,
+        payload: ReadBuffer,
+        src_ip: bytes,
+        src_port: int,
+        dst_ip: bytes,
+        now: Ns,
+        /,
+    ) -> None: ...
+    def receive_train(  # noqa: PLR0917 - the machine's signature
+        self,
+        port: str,
+        buffer: ReadBuffer,
+        segment_size: int,
+        src_ip: bytes,
+        src_port: int,
+        dst_ip: bytes,
+        now: Ns,
+        /,
+    ) -> None: ...
+    def transmit_datagrams(self, now: Ns, /) -> Iterable[tuple[str, Datagram]]: ...
+
+
+class _Parcel(NamedTuple):
+    """Something to hand to a socket."""
+
+    socket: DatagramSocket
+    data: ReadBuffer
+    segment_size: int
+    address: str
+    traffic_class: int
+
+
+class _Route(NamedTuple):
+    """Where a wrapped frame goes when it leaves the egress; the tag of its meta."""
+
+    src_port: int
+    address: str
+
+
+class DatagramEnd(LinkEnd):
+    """What the driver keeps for each of its ports."""
+
+    def __init__(
+        self,
+        key: str,
+        name: str,
+        peer: str,
+        sockets: Sockets,
+        egress: Egress,
+        *,
+        wrapping: Wrapping,
+        own_ip: bytes,
+        ingress: Egress | None = None,
+        recorder: Recorder | None = None,
+        index: int = 0,
+    ) -> None:
+        super().__init__(name, egress, ingress=ingress, peer=peer)
+        self.key = key
+        self.sockets = sockets
+        self.own_ip = own_ip
+        self.outgoing: deque[_Parcel] = deque()
+        self._wrapping = wrapping
+        self._recorder = recorder
+        self._index = index
+        for direction in (egress, ingress):
+            if direction is not None:
+                direction.change(_on_payload(direction.impairment), 0)
+        self.review()
+
+    def change(self, name: str, impairment: Impairment, now: Ns) -> None:
+        super().change(name, _on_payload(impairment), now)
+
+    def socket_counters(self) -> dict[str, int]:
+        total: Counter[str] = Counter(send_drops=0)
+        for socket in self.sockets.all():
+            total["send_drops"] += socket.send_drops
+        return dict(total)
+
+    def offer(self, datagram: Datagram, address: str, now: Ns) -> None:
+        """Take a datagram or a train to be sent to `address`; it is ours to keep."""
+        size, src_port = datagram.segment_size, datagram.src_port
+        if self.bypasses:
+            self.egress.bypassed(
+                len(datagram.payload) + HEADERS * datagram.count, datagram.count
+            )
+            socket = self.sockets.sender(src_port)
+            self.outgoing.append(
+                _Parcel(socket, datagram.payload, size, address, datagram.traffic_class)
+            )
+            return
+        payload = memoryview(datagram.payload)
+        route = _Route(src_port, address)
+        for number in range(datagram.count):
+            frame = self._wrapping.sent(
+                payload[number * size : (number + 1) * size],
+                src_port,
+                datagram.dst_ip,
+                datagram.traffic_class,
+            )
+            psn = datagram.first_psn + number & 0xFFFFFF
+            meta = FrameMeta(
+                datagram.qp_num, psn, datagram.transmission, datagram.why, tag=route
+            )
+            self.egress.send(frame, now, meta)
+
+    def depart(self, now: Ns) -> None:
+        """Let go what has passed the egress by now, and record what died there."""
+        for at, frame, fate, comment, meta in self.egress.due(now):
+            if fate is Fate.DROPPED:
+                if self._recorder is not None:
+                    why = f"{comment}; reconstructed"
+                    self._recorder.append(at, self._index, finished(frame), why, True)
+                continue
+            route = meta.tag
+            assert isinstance(route, _Route)
+            payload = payload_of(frame)
+            self.outgoing.append(
+                _Parcel(
+                    self.sockets.sender(route.src_port),
+                    payload,
+                    len(payload),
+                    route.address,
+                    traffic_class_of(frame),
+                )
+            )
+        self.review()
+
+    def flush(self) -> DatagramSocket | None:
+        """Hand `outgoing` to the kernel; return the socket that takes no more, if one does."""
+        outgoing = self.outgoing
+        while outgoing:
+            socket, data, size, address, traffic_class = outgoing[0]
+            if not socket.send(data, size, address, UDP_PORT, traffic_class):
+                self.counters["send_buffer_full"] += 1
+                return socket
+            outgoing.popleft()
+        return None
+
+    def hold(self, received: Received, src_ip: bytes, now: Ns) -> None:
+        """Let what a kernel end sent pass what that end's link does to it."""
+        assert self.ingress is not None
+        for start in range(0, len(received.data), received.segment_size):
+            payload = received.data[start : start + received.segment_size]
+            frame = self._wrapping.received(payload, received.source_port, src_ip)
+            meta = FrameMeta(tag=(src_ip, received.source_port))
+            self.ingress.send(frame, now, meta)
+
+
+def _on_payload(impairment: Impairment) -> Impairment:
+    """Keep corruption away from the headers: they are the kernel's to make."""
+    first = max(HEADERS, impairment.corrupt_from or 0)
+    return replace(impairment, corrupt_from=first) if impairment.corrupt else impairment
+
+
+class DatagramDriver(Driver):
+    """Runs one machine on its UDP sockets."""
+
+    def __init__(
+        self,
+        machine: DatagramMachine,
+        ends: Sequence[DatagramEnd],
+        turns: Turns,
+        *,
+        recorder: Recorder | None = None,
+        changes: Iterable[ChangePlan] = (),
+        tell: Tell,
+    ) -> None:
+        super().__init__(machine, ends, turns, changes, tell)
+        self._datagrams = machine
+        self._ports = tuple(ends)
+        self._by_key = {end.key: end for end in ends}
+        self._by_fd = {end.sockets.receiver.fileno(): end for end in ends}
+        self._recorder = recorder
+        self._ready: list[DatagramEnd] = []
+        self._blocked: set[int] = set()  # descriptors that are waited for to be writable
+        self._packed: dict[str, bytes] = {}
+        self._text: dict[bytes, str] = {}
+
+    def _watch(self, turns: Turns) -> None:
+        for fd in self._by_fd:
+            turns.watch(fd)
+
+    def _take(self, ready: Sequence[int]) -> None:
+        # A socket's buffer holds one train: it is taken when it is received.
+        self._ready = [self._by_fd[fd] for fd in ready if fd in self._by_fd]
+
+    def _receive(self, now: Ns) -> None:
+        share = max(TRAINS // max(len(self._ready), 1), 2)
+        for end in self._ready:
+            self._drain(end, share, now)
+        self._ready = []
+        for end in self._ports:
+            if not end.bypasses:
+                end.depart(now)
+            if end.ingress is not None and end.ingress.deadline is not None:
+                self._release(end, end.ingress, now)
+
+    def _drain(self, end: DatagramEnd, share: int, now: Ns) -> None:
+        machine, receive = self._datagrams, end.sockets.receiver.receive
+        try:
+            for _ in range(share):
+                received = receive()
+                data, size, source, src_port, _ = received
+                src_ip = self._packed.get(source) or self._pack(source)
+                if end.ingress is not None:
+                    end.hold(received, src_ip, now)
+                elif len(data) <= size:
+                    machine.receive_datagram(end.key, data, src_ip, src_port, end.own_ip, now)
+                else:
+                    machine.receive_train(
+                        end.key, data, size, src_ip, src_port, end.own_ip, now
+                    )
+        except BlockingIOError:
+            pass
+
+    def _release(self, end: DatagramEnd, ingress: Egress, now: Ns) -> None:
+        """Let the machine have what has passed a kernel end's impairment by now."""
+        for departure in ingress.due(now):
+            if departure.fate is Fate.SENT and isinstance(departure.meta.tag, tuple):
+                src_ip, src_port = departure.meta.tag
+                payload = payload_of(departure.frame)
+                self._datagrams.receive_datagram(
+                    end.key, payload, src_ip, src_port, end.own_ip, now
+                )
+
+    def _transmit(self, now: Ns) -> bool:
+        if self._blocked:
+            self._flush()
+        packets = 0
+        if not self._blocked:
+            for key, datagram in self._datagrams.transmit_datagrams(now):
+                address = self._text.get(datagram.dst_ip) or self._name(datagram.dst_ip)
+                self._by_key[key].offer(datagram, address, now)
+                packets += datagram.count
+                if packets >= PACKETS:
+                    break
+        for end in self._ports:
+            if not end.bypasses:
+                end.depart(now)
+        if self._recorder is not None:
+            self._recorder.flush()
+        self._flush()
+        return packets >= PACKETS and not self._blocked
+
+    def _flush(self) -> None:
+        """Hand all that waits to the kernel; watch the sockets that take no more for now."""
+        full = {socket.fileno() for end in self._ports if (socket := end.flush()) is not None}
+        for fd in full - self._blocked:
+            self._turns.watch(fd, readable=False, writable=True)
+        for fd in self._blocked - full:
+            self._turns.forget(fd)
+        self._blocked = full
+
+    def _pack(self, source: str) -> bytes:
+        """Return an address as bytes, and remember it."""
+        if len(self._packed) >= MAX_ADDRESSES:
+            self._packed.clear()
+        packed = self._packed[source] = ip_address(source).packed
+        return packed
+
+    def _name(self, address: bytes) -> str:
+        """Return an address as text, and remember it."""
+        if len(self._text) >= MAX_ADDRESSES:
+            self._text.clear()
+        text = self._text[address] = str(ip_address(address))
+        return text
