@@ -64,9 +64,8 @@ def sniffed_ends(plan: Plan) -> list[SniffedEnd]:
 
 
 def captured_links(plan: Plan) -> list[LinkPlan]:
-    """Return the links that the lab file wants captured; naming none means all."""
-    wanted = frozenset(plan.capture.links)
-    return [link for link in plan.links if not wanted or link.name in wanted]
+    """Return the links that the lab file wants captured."""
+    return [link for link in plan.links if plan.captures(link.name)]
 
 
 def _ports(plan: Plan, node: NodePlan) -> Iterator[SpoolPort]:

@@ -69,7 +69,7 @@ def _build(job: Job) -> tuple[dict[str, int], Sniffer | None]:
             name = wire_name(link.name)
             runs[name] = partial(wire_process, plan, link.name, RUNTIME, folder.path, job.epoch)
     outputs = {
-        name: os.open(folder.log(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND) for name in runs
+        name: os.open(folder.log(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) for name in runs
     }
     pids = fork_nodes(runs, gate=gate, outputs=outputs)
     for fd in outputs.values():

@@ -182,9 +182,9 @@ class Expectation(Frozen, frozen=True):
 
 
 class CapturePlan(Frozen, frozen=True):
-    """Which links are captured: all of them, or these names."""
+    """Which links are captured: all of them (None), or these names; none of them is ()."""
 
-    links: tuple[str, ...] = ()
+    links: tuple[str, ...] | None = None
     max_bytes: int = 1 << 30
 
 
@@ -208,3 +208,7 @@ class Plan(Frozen, frozen=True):
             if node.name == name:
                 return node
         raise KeyError(name)
+
+    def captures(self, link: str) -> bool:
+        """Say whether the frames of the link called `link` are captured."""
+        return self.capture.links is None or link in self.capture.links

@@ -108,7 +108,7 @@ def summary(plan: Plan) -> Summary:
             f"{e.name} {e.op} {e.value:g}" if e.op and e.value is not None else e.name
             for e in plan.expectations
         ),
-        captured=plan.capture.links,
+        captured=tuple(link.name for link in plan.links if plan.captures(link.name)),
         memory=sum(qp.region.size for _, qp in qps),
     )
 
