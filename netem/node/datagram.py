@@ -6,8 +6,8 @@ trains go out as they are; otherwise each payload is wrapped in the headers it w
 (`wrapping`), passes the egress on its own, and what comes out of it is sent singly.
 
 What the kernel sends is captured by the sniffer; what an egress kills never gets that far and
-is recorded here. Only what the machine sends is impaired: what else the kernel of the node sends
-on the interface (ping) passes as it is.
+is recorded here. Only what the machine sends is impaired: what else the kernel of the node
+sends on the interface (ping) passes as it is.
 """
 
 from collections import Counter, deque
