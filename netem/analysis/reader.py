@@ -1,0 +1,74 @@
+"""Reading captures: ours and those of others, pcapng and classic pcap.
+
+Gives each packet with its number as Wireshark shows it, the name of the interface, the comments
+and the packet number of several hops: all that a pcapng file says and most readers leave out.
+"""
+
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+from transports.clock import Ns
+from wire import pcap, pcapng
+from wire.codec import FieldError
+
+_PCAPNG = pcapng.SECTION_HEADER.to_bytes(4, "big")
+KILLED = "dropped"
+
+
+class Captured(NamedTuple):
+    """One packet of a capture."""
+
+    number: int  # from 1, as `frame.number` in Wireshark
+    at: Ns  # Unix time
+    port: str  # name of the interface, "h0:p0"; empty where the file has none
+    frame: bytes
+    original: int  # bytes on the wire
+    remarks: tuple[str, ...] = ()  # comments, split into their phrases
+    packet: int | None = None  # equal for one packet on several links
+    outbound: bool | None = None
+
+    @property
+    def is_killed(self) -> bool:
+        """Say whether the frame never left: its sender, or its link, dropped it."""
+        return any(remark.startswith(KILLED) for remark in self.remarks)
+
+
+def read_capture(file: BinaryIO) -> Iterator[Captured]:
+    """Yield the Ethernet packets of a capture, in the order of the file.
+
+    Raise DecodeError where the file is no capture, or ends in the middle of a record; packets
+    of another link type than Ethernet are left out, but counted in `number`.
+    """
+    magic = file.read(4)
+    file.seek(-len(magic), 1)
+    return _read_pcapng(file) if magic == _PCAPNG else _read_pcap(file)
+
+
+def _read_pcapng(file: BinaryIO) -> Iterator[Captured]:
+    number = 0
+    for block in pcapng.read_blocks(file):
+        if isinstance(block, pcapng.SimplePacket):
+            number += 1
+        if not isinstance(block, pcapng.EnhancedPacket):
+            continue
+        number += 1
+        if block.interface.link_type != pcapng.LINKTYPE_ETHERNET:
+            continue
+        yield Captured(
+            number,
+            block.ts_ns,
+            block.interface.name,
+            block.data,
+            block.original_length,
+            tuple(phrase for text in block.comments for phrase in text.split("; ")),
+            block.packet_id,
+            block.outbound,
+        )
+
+
+def _read_pcap(file: BinaryIO) -> Iterator[Captured]:
+    capture = pcap.read(file)
+    if capture.link_type != pcapng.LINKTYPE_ETHERNET:
+        raise FieldError("pcap.LinkType", capture.link_type, "0x1, Ethernet")
+    for number, record in enumerate(capture.records, 1):
+        yield Captured(number, record.ts_ns, "", record.data, record.original_length)
