@@ -234,7 +234,10 @@ def test_lost_and_duplicated_is_one_frame():
     """netem, step 2: exactly one copy remains."""
     one = egress(loss=RandomLoss(1.0), duplicate=1.0)
     left = run(one, [numbered(0)])
-    assert [d.fate for d in left] == [Fate.DROPPED, Fate.SENT]
+    assert [(d.fate, d.comment) for d in left] == [
+        (Fate.DROPPED, "dropped by loss 100% (random)"),
+        (Fate.SENT, "duplicated by duplicate 100%"),
+    ]
     report = one.report()
     assert (report.frames, report.duplicated, report.lost, report.delivered) == (1, 1, 1, 1)
 
@@ -383,14 +386,33 @@ def test_a_change_keeps_what_waits():
     assert one.is_transparent
 
 
-def test_a_change_of_delay_does_not_cut_a_burst_short():
-    loss = GilbertElliott(0.05, 0.1)
-    straight = run(egress(loss=loss), frames(600))
-    one = egress(loss=loss)
+@pytest.mark.parametrize(
+    "remembering",
+    [
+        {"loss": GilbertElliott(0.05, 0.1)},
+        {"loss": FourState(0.05, 0.1)},
+        {"loss": RandomLoss(0.45, 0.9)},
+        {"corrupt": 0.45, "corrupt_corr": 0.9, "corrupt_from": 18},
+        {"duplicate": 0.45, "duplicate_corr": 0.9},
+    ],
+)
+def test_a_change_of_delay_does_not_cut_a_burst_short(remembering):
+    straight = run(egress(**remembering), frames(600))
+    one = egress(**remembering)
     left = run(one, frames(300))
-    one.change(Impairment(loss=loss, delay=5), 10**9)
+    one.change(Impairment(**remembering, delay=5), 10**9)
     left += run(one, frames(600)[300:], start=10**9)
-    assert decisions(left, "dropped") == decisions(straight, "dropped")
+    assert decisions(left, *DECIDED) == decisions(straight, *DECIDED)
+
+
+def test_a_change_of_loss_does_not_change_the_pace_of_jitter():
+    wobble = {"delay": 1 * MS, "jitter": 500 * US, "delay_corr": 0.9}
+    straight = run(egress(**wobble), frames(400))
+    one = egress(**wobble)
+    left = run(one, frames(200))
+    one.change(Impairment(**wobble, loss=RandomLoss(0.0)), 200_000)
+    left += run(one, frames(400)[200:], start=200_000)
+    assert sorted(d.at for d in left) == sorted(d.at for d in straight)
 
 
 def test_a_loss_that_comes_and_goes_finds_its_place_again():

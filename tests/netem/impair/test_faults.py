@@ -402,6 +402,13 @@ def test_two_holds_end_with_the_later_one():
     assert [d.at for d in run(egress, [numbered(n) for n in range(3)])] == [100, 100, 100]
 
 
+def test_every_copy_is_counted():
+    twice = fault("duplicate"), fault("duplicate", index=1)
+    egress = egress_with(*twice, impairment=Impairment(duplicate=1.0))
+    assert len(run(egress, [write(1)])) == 4
+    assert egress.report().duplicated == 3
+
+
 def test_faults_on_one_frame_act_together():
     egress = egress_with(
         fault("mark"), fault("duplicate", index=1), fault("delay", index=2, delay=5)
