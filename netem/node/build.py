@@ -5,11 +5,11 @@ Everything opened is closed by the caller's ExitStack. The interfaces are there 
 """
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from ipaddress import ip_address
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -36,6 +36,8 @@ from netem.topology.outcome import NodeReport
 from netem.topology.plan import LinkPlan, NodePlan, Plan, WorkPlan
 from transports.clock import Ns
 from wire.roce.packet import UDP_PORT
+
+Opened = TypeVar("Opened", PacketSocket, Tap)
 
 CONTROL_DIR = "/run/fabriclab"
 
@@ -101,11 +103,11 @@ class _Site:
         ports = []
         for port in node.ports:
             name = f"{node.name}:{port.name}"
-            socket = self._stack.enter_context(PacketSocket(port.name))
+            socket = self._open(PacketSocket, port.name)
             plan = fitted(plan, node.name, socket.frames_held)
             tap = None
             if node.stack == "kernel":
-                tap = self._stack.enter_context(Tap(tap_name(port.name)))
+                tap = self._open(Tap, tap_name(port.name))
             ports.append(
                 Port(
                     port.name,
@@ -169,7 +171,7 @@ class _Site:
                 key,
                 name,
                 peer,
-                self._stack.enter_context(PacketSocket(key)),
+                self._open(PacketSocket, key),
                 Egress(name, peer, impairment, plan.seed, plan.faults),
                 recorder=self._spool if name in self._index else None,
                 index=self._index.get(name, 0),
@@ -181,6 +183,14 @@ class _Site:
         ]
         wire = Wire(self._config.name, *WIRE_PORTS)
         return Node(wire, self._drive(wire, ports), self._spool)
+
+    def _open(self, kind: Callable[[str], Opened], interface: str) -> Opened:
+        """Open a socket on an interface; an OSError says which."""
+        try:
+            return self._stack.enter_context(kind(interface))
+        except OSError as error:
+            why = f"interface {interface}: {error.strerror or error}"
+            raise OSError(error.errno, why) from None
 
     def _drive(self, machine: FrameMachine, ports: Sequence[Port]) -> FrameDriver:
         return FrameDriver(

@@ -12,10 +12,9 @@ A bug ends the process with the same care for the spool, a traceback in the log,
 import os
 import signal
 import socket
-import sys
 import traceback
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from enum import Enum
 from pathlib import Path
 from typing import assert_never
@@ -247,8 +246,11 @@ def run_node(config: NodeConfig, listener: socket.socket | None = None) -> None:
             node = NodeProcess(config, stack)
             control = listener or listen(Path(config.control_dir) / f"{config.name}.sock")
             trio.run(node.run, control)
-    except (OSError, KeyError) as error:
-        say(f"{config.name} cannot start: {error}")
+    except OSError as error:
+        say(f"{config.name} cannot start: {error.strerror or error}")
+        raise SystemExit(1) from None
+    except KeyError:
+        say(f"{config.name} cannot start: the plan has no such node")
         raise SystemExit(1) from None
     except BaseException:  # noqa: BLE001 - the top level of this process
         # The spool is closed by now: what was captured is whole.
@@ -286,6 +288,6 @@ def main_from_config(path: str | os.PathLike[str]) -> None:
 
 
 def say(text: str) -> None:
-    """Write a line to this node's log, which is its standard error."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    """Write a line to this node's log, which is its standard error: descriptor 2."""
+    with suppress(OSError):  # a full disk or a reader that went away must not end the node
+        os.write(2, f"{text}\n".encode(errors="replace"))
