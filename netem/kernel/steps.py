@@ -27,12 +27,14 @@ from operator import attrgetter
 from typing import TypeAlias
 
 from netem.kernel import offloads, sysctl
+from netem.kernel.links import await_running
 from netem.kernel.namespaces import control_socket, inside
 from netem.kernel.run import Running, start_batch
 from netem.topology.plan import LinkPlan, NodePlan, Plan, PortPlan
 
 BRIDGE = "br0"
 WIRE_PORTS = ("a", "b")  # a wire's interfaces, in the order of the link's ends
+FIRST_INDEX = 10  # of interfaces, above those that a namespace has or makes itself
 AT_ONCE = 8  # programs: more than a small host has cores for, fewer than it would choke on
 
 
@@ -58,6 +60,7 @@ class Stage(IntEnum):
     LINKS = 1
     INTERFACE = 2  # before it goes up
     UP = 3
+    RUNNING = 4  # nothing to do but to wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,24 @@ class Features:
         return offloads.TRAINS if self.trains else offloads.BYTE_ACCURATE
 
 
-Step: TypeAlias = Command | Parameter | Features
+@dataclass(frozen=True, slots=True)
+class Await:
+    """One interface that is up and will be running when its other end is up too.
+
+    The kernel's news of that takes its time, up to a second. Until then a bridge does not
+    forward to the port, and what is sent on it is lost.
+    """
+
+    stage: Stage
+    node: str
+    interface: str
+
+    def argv(self) -> tuple[str | Pid, ...]:
+        is_up = f"ip -o link show dev {self.interface} | grep -q 'state UP'"
+        return ("sh", "-c", f"until {is_up}; do sleep 0.01; done")
+
+
+Step: TypeAlias = Command | Parameter | Features | Await
 
 
 def namespaces(plan: Plan) -> list[str]:
@@ -129,11 +149,12 @@ def steps(plan: Plan, *, taps: bool = True) -> list[Step]:
     Without `taps` (see capabilities.missing("tap")), kernels that need one get a veth instead.
     """
     ports = {f"{node.name}:{port.name}": port for node in plan.nodes for port in node.ports}
+    indexes = itertools.count(FIRST_INDEX)
     found: list[Step] = []
     for link in plan.links:
-        found += _link(link, ports)
+        found += _link(link, ports, indexes)
     for node in plan.nodes:
-        found += _node(node, taps=taps)
+        found += _node(node, None if taps else indexes)
     found.sort(key=attrgetter("stage"))
     return found
 
@@ -194,6 +215,8 @@ def _configure(node: str, its_steps: Sequence[Step], pids: Mapping[str, int]) ->
                     sysctl.write(step.name, step.value, where=node)
                 case Features():
                     features.write(step.interface, step.settings)
+                case Await():
+                    await_running(control, step.interface, node)
 
 
 def _line(command: Command, pids: Mapping[str, int]) -> str:
@@ -217,15 +240,19 @@ def _run_batches(batches: Mapping[str, Sequence[str]], pids: Mapping[str, int]) 
             running.abandon()
 
 
-def _link(link: LinkPlan, ports: Mapping[str, PortPlan]) -> Iterator[Command]:
+def _link(
+    link: LinkPlan, ports: Mapping[str, PortPlan], indexes: Iterator[int]
+) -> Iterator[Step]:
     """Make a veth with each end in its namespace from the first; with a wire, two of them."""
     a, b = (_end(name, ports[name]) for name in (link.a, link.b))
     if not link.wire:
-        yield _veth(a, b)
+        yield from _veth(a, b, indexes)
         return
     wire = wire_name(link.name)
-    yield _veth(a, _End(wire, WIRE_PORTS[0], link.mtu))
-    yield _veth(b, _End(wire, WIRE_PORTS[1], link.mtu))
+    for end, interface in zip((a, b), WIRE_PORTS, strict=True):
+        yield from _veth(end, _End(wire, interface, link.mtu), indexes)
+        yield Features(Stage.INTERFACE, wire, interface, trains=False)
+        yield from _own_port(wire, interface)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,50 +267,59 @@ def _end(name: str, port: PortPlan) -> _End:
     return _End(name.partition(":")[0], port.name, port.mtu, port.mac)
 
 
-def _veth(a: _End, b: _End) -> Command:
-    words = [_end_words(end) for end in (a, b)]
-    return Command(
+def _veth(a: _End, b: _End, indexes: Iterator[int]) -> Iterator[Step]:
+    """Make a veth. No two ends have the same index.
+
+    By a rule of the kernel's for other kinds of interfaces, news of a link whose two ends have
+    the same index, each in its namespace, are held back for up to a second.
+    """
+    words = [_end_words(end, next(indexes)) for end in (a, b)]
+    yield Command(
         Stage.LINKS, "", ("link", "add", *words[0], "type", "veth", "peer", *words[1])
     )
+    for end in (a, b):
+        yield Await(Stage.RUNNING, end.node, end.interface)
 
 
-def _end_words(end: _End) -> tuple[str | Pid, ...]:
-    address = () if end.mac is None else ("address", end.mac)
+def _end_words(end: _End, index: int) -> tuple[str | Pid, ...]:
+    mac = end.mac or f"02:fe:00:00:{index >> 8:02x}:{index & 0xFF:02x}"  # seen by nobody
     # One queue: by default a veth has one per processor, which costs memory and orders nothing.
     return (
-        "name", end.interface, "mtu", str(end.mtu), *address,
+        "name", end.interface, "index", str(index), "mtu", str(end.mtu), "address", mac,
         "numtxqueues", "1", "numrxqueues", "1", "netns", Pid(end.node),
     )  # fmt: skip
 
 
-def _node(node: NodePlan, *, taps: bool) -> Iterator[Step]:
-    """Configure one node's namespace, its interfaces already being there."""
-    yield _up(node, "lo")
+def _node(node: NodePlan, indexes: Iterator[int] | None) -> Iterator[Step]:
+    """Configure one node's namespace, its interfaces already being there.
+
+    `indexes` are for interfaces in place of TAPs; None: there are TAPs.
+    """
+    name = node.name
+    yield _up(name, "lo")
     is_kernel = node.kind == "linux" or (node.kind == "host" and node.mode == "datagram")
     has_stack = is_kernel or node.stack == "kernel"
     if has_stack:
-        yield from _parameters(node, Stage.NAMESPACE, sysctl.quiet("default"))
-        yield from _parameters(node, Stage.NAMESPACE, sysctl.ping_for_all())
+        yield from _parameters(name, Stage.NAMESPACE, sysctl.quiet("default"))
+        yield from _parameters(name, Stage.NAMESPACE, sysctl.ping_for_all())
     if node.kind == "linux":
-        yield from _parameters(node, Stage.NAMESPACE, sysctl.forwarding())
+        yield from _parameters(name, Stage.NAMESPACE, sysctl.forwarding())
     if node.kind == "bridge":
-        yield from _bridge(node)
+        yield from _bridge(name)
     for port in node.ports:
-        yield Features(Stage.INTERFACE, node.name, port.name, port.trains)
-        if is_kernel:
-            yield _up(node, port.name, "arp", "off", "multicast", "off")
-            yield from _addresses(node, port, port.name)
-            continue
-        yield from _parameters(node, Stage.INTERFACE, sysctl.deaf(port.name))
+        yield Features(Stage.INTERFACE, name, port.name, port.trains)
         if node.kind == "bridge":
-            yield _up(node, port.name, "master", BRIDGE)
-            continue
-        yield _up(node, port.name, "arp", "off")
-        if has_stack:
-            yield from _kernel_port(node, port, taps=taps)
+            yield _up(name, port.name, "master", BRIDGE)
+        elif is_kernel:
+            yield _up(name, port.name, "arp", "off", "multicast", "off")
+            yield from _addresses(node, port, port.name)
+        else:
+            yield from _own_port(name, port.name)
+            if has_stack:
+                yield from _kernel_port(node, port, indexes)
 
 
-def _bridge(node: NodePlan) -> Iterator[Step]:
+def _bridge(node: str) -> Iterator[Step]:
     """Make a bridge that learns and forwards and says nothing of its own."""
     yield from _parameters(node, Stage.NAMESPACE, sysctl.no_ipv6("default"))
     settings = ("stp_state", "0", "forward_delay", "0", "mcast_snooping", "0")
@@ -291,50 +327,56 @@ def _bridge(node: NodePlan) -> Iterator[Step]:
     yield _up(node, BRIDGE)
 
 
-def _kernel_port(node: NodePlan, port: PortPlan, *, taps: bool) -> Iterator[Step]:
+def _own_port(node: str, interface: str) -> Iterator[Step]:
+    """Set up an interface whose frames are the process's alone."""
+    yield from _parameters(node, Stage.INTERFACE, sysctl.deaf(interface))
+    yield _up(node, interface, "arp", "off")
+
+
+def _kernel_port(
+    node: NodePlan, port: PortPlan, indexes: Iterator[int] | None
+) -> Iterator[Step]:
     """Give the kernel an interface of its own, whose frames the process passes on.
 
     ARP stays on: the kernel answers for its addresses, which the process leaves to it.
     """
     name = tap_name(port.name)
-    if taps:
-        yield _ip(node, "tuntap", "add", "dev", name, "mode", "tap")
+    if indexes is None:
+        yield _ip(node.name, "tuntap", "add", "dev", name, "mode", "tap")
     else:
         inner = stand_in(name)
-        yield _veth(*(_End(node.name, end, port.mtu) for end in (name, inner)))
+        outer_end, inner_end = (_End(node.name, end, port.mtu) for end in (name, inner))
+        yield from _veth(outer_end, inner_end, indexes)
         for end in (name, inner):
             yield Features(Stage.INTERFACE, node.name, end, trains=False)
-        yield from _parameters(node, Stage.INTERFACE, sysctl.deaf(inner))
-        yield _up(node, inner, "arp", "off")
-    yield _up(node, name, "address", port.mac, "mtu", str(port.mtu))
+        yield from _own_port(node.name, inner)
+    yield _up(node.name, name, "address", port.mac, "mtu", str(port.mtu))
     yield from _addresses(node, port, name)
 
 
 def _addresses(node: NodePlan, port: PortPlan, interface: str) -> Iterator[Command]:
     """Give an interface the port's addresses, and the way to every neighbour on that port."""
+    on = ("dev", interface)
     if port.ipv6:
-        yield _ip(node, "addr", "add", f"{port.ipv6}/128", "dev", interface, "nodad")
+        yield _ip(node.name, "addr", "add", f"{port.ipv6}/128", *on, "nodad")
     if port.ipv4:
-        yield _ip(node, "addr", "add", f"{port.ipv4}/32", "dev", interface)
+        yield _ip(node.name, "addr", "add", f"{port.ipv4}/32", *on)
     for row in node.neighbours:
-        if row.port != port.name:
-            continue
-        prefix = f"{row.ip}/{128 if ':' in row.ip else 32}"
-        yield _ip(node, "route", "add", prefix, "dev", interface)
-        yield _ip(
-            node, "neigh", "add", row.ip, "lladdr", row.mac, "dev", interface,
-            "nud", "permanent",
-        )  # fmt: skip
+        if row.port == port.name:
+            permanent = ("lladdr", row.mac, *on, "nud", "permanent")
+            prefix = f"{row.ip}/{128 if ':' in row.ip else 32}"
+            yield _ip(node.name, "route", "add", prefix, *on)
+            yield _ip(node.name, "neigh", "add", row.ip, *permanent)
 
 
-def _ip(node: NodePlan, *words: str) -> Command:
-    return Command(Stage.UP, node.name, words)
+def _ip(node: str, *words: str) -> Command:
+    return Command(Stage.UP, node, words)
 
 
-def _up(node: NodePlan, interface: str, *words: str) -> Command:
+def _up(node: str, interface: str, *words: str) -> Command:
     return _ip(node, "link", "set", "dev", interface, *words, "up")
 
 
-def _parameters(node: NodePlan, stage: Stage, values: Mapping[str, str]) -> Iterator[Parameter]:
+def _parameters(node: str, stage: Stage, values: Mapping[str, str]) -> Iterator[Parameter]:
     for name, value in values.items():
-        yield Parameter(stage, node.name, name, value)
+        yield Parameter(stage, node, name, value)

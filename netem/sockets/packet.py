@@ -10,13 +10,13 @@ tells it, at three times the price of `recv_into`. So a port has two sockets wit
 """
 
 import errno
-import fcntl
 import socket
 from collections.abc import Sequence
 from ctypes import addressof, create_string_buffer
 from struct import Struct
 from typing import Self
 
+from netem.kernel.links import mtu
 from netem.kernel.namespaces import control_socket
 from netem.sockets.buffers import ask_for_buffers, packets_held, receive_buffer
 from wire.codec import ReadBuffer
@@ -49,8 +49,6 @@ _FPROG = Struct("@HP")  # steps | address of the first
 BATCH = 64  # frames per turn: a bound, so that timers and control stay alive
 _ROOM = 14 + 2 * _TAG.size  # what a frame has beside the MTU
 _BUFFER = 8 << 20
-_SIOCGIFMTU = 0x8921
-_IFREQ_MTU = Struct("16si20x")
 _DOWN = frozenset({errno.ENETDOWN, errno.ENOBUFS, errno.ENODEV, errno.ENXIO})
 
 
@@ -66,7 +64,8 @@ class PacketSocket:
         self.send_drops = 0  # the kernel had no room, or the link was down
         self.oversized = 0  # longer than the MTU allows, offered to `send`
         self._dropped = 0
-        size = _mtu(interface) + _ROOM
+        with control_socket() as control:
+            size = mtu(control, interface) + _ROOM
         slab = memoryview(bytearray(BATCH * size))
         self._slots = [slab[at : at + size] for at in range(0, len(slab), size)]
         self._plain = _bound(interface, buffer, if_plain=_WHOLE, if_tagged=_NOTE)
@@ -170,13 +169,6 @@ class PacketSocket:
         slot[:12] = slot[4:16]
         _TAG.pack_into(slot, 12, *_tag(aux))
         return size + _TAG.size
-
-
-def _mtu(interface: str) -> int:
-    with control_socket() as sock:
-        answer = fcntl.ioctl(sock, _SIOCGIFMTU, _IFREQ_MTU.pack(interface.encode(), 0))
-    mtu: int = _IFREQ_MTU.unpack(answer)[1]
-    return mtu
 
 
 def _tag(aux: Sequence[tuple[int, int, bytes]]) -> tuple[int, int]:

@@ -1,0 +1,42 @@
+"""What the kernel says of an interface, by ioctl. netdevice(7)."""
+
+import fcntl
+import socket
+import time
+from struct import Struct
+
+from netem.kernel.run import KernelError
+
+RUNNING_LIMIT_S = 10.0
+_LOOK_AGAIN_S = 0.001
+
+_SIOCGIFFLAGS = 0x8913
+_SIOCGIFMTU = 0x8921
+_IFF_UP = 0x1
+_IFF_RUNNING = 0x40
+_IFREQ_FLAGS = Struct("16sH22x")
+_IFREQ_MTU = Struct("16si20x")
+
+
+def mtu(control: socket.socket, interface: str) -> int:
+    """Return the MTU of an interface of the namespace that `control` was opened in."""
+    answer = fcntl.ioctl(control, _SIOCGIFMTU, _IFREQ_MTU.pack(interface.encode(), 0))
+    found: int = _IFREQ_MTU.unpack(answer)[1]
+    return found
+
+
+def is_running(control: socket.socket, interface: str) -> bool:
+    """Say whether an interface is up and the kernel has noticed that its other end is too."""
+    answer = fcntl.ioctl(control, _SIOCGIFFLAGS, _IFREQ_FLAGS.pack(interface.encode(), 0))
+    flags: int = _IFREQ_FLAGS.unpack(answer)[1]
+    return flags & (_IFF_UP | _IFF_RUNNING) == _IFF_UP | _IFF_RUNNING
+
+
+def await_running(control: socket.socket, interface: str, where: str = "") -> None:
+    """Return when `is_running`; KernelError if that takes longer than ten seconds."""
+    deadline = time.monotonic() + RUNNING_LIMIT_S
+    while not is_running(control, interface):
+        if time.monotonic() > deadline:
+            argv = ("ip", "link", "show", "dev", interface)
+            raise KernelError(argv, 1, f"not running after {RUNNING_LIMIT_S:.0f} s", where)
+        time.sleep(_LOOK_AGAIN_S)
