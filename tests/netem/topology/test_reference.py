@@ -1,0 +1,45 @@
+"""The lab file reference names every key that there is, and its example is a lab."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import netem.topology
+from netem.topology import model
+from netem.topology.expectations import BOUNDS, METRICS, STATEMENTS
+from netem.topology.load import load_lab
+from netem.topology.planner import plan_lab
+from netem.topology.reading import keys_of
+
+TEXT = (Path(netem.topology.__file__).parent / "README.md").read_text()
+PROSE = re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL)
+CODE = set(re.findall(r"`([^`\n]+)`", PROSE))
+SPECS = [
+    model.Lab, model.TopologySpec, model.DefaultsSpec, model.NodeSpec, model.LinkSpec,
+    model.TransportSpec, model.ItemSpec, model.FaultSpec, model.WhereSpec, model.ChangeSpec,
+    model.CaptureSpec, model.LossOfRandom, model.LossOfGilbertElliott, model.LossOfFourStates,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.__name__)
+def test_every_key_is_described(spec):
+    assert [key for key in keys_of(spec) if key not in CODE | {"model"}] == []
+
+
+def test_every_expectation_is_described():
+    assert {*STATEMENTS, *METRICS, *BOUNDS} <= CODE
+
+
+def test_the_example_is_a_lab():
+    (example,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    planned = plan_lab(load_lab(example))
+    assert planned.name == "example"
+    assert len(planned.faults) + len(planned.changes) == 5
+
+
+@pytest.mark.parametrize(
+    "word", [*model.OPS, *model.RIGHTS, "permutation", "incast", "ring", "all_to_all"]
+)
+def test_every_value_of_a_closed_list_is_described(word):
+    assert re.search(rf"\b{word}\b", TEXT)
