@@ -25,11 +25,14 @@ def mtu(control: socket.socket, interface: str) -> int:
     return found
 
 
+def is_up(control: socket.socket, interface: str) -> bool:
+    """Say whether somebody set an interface up."""
+    return _has_flags(control, interface, _IFF_UP)
+
+
 def is_running(control: socket.socket, interface: str) -> bool:
     """Say whether an interface is up and the kernel has noticed that its other end is too."""
-    answer = fcntl.ioctl(control, _SIOCGIFFLAGS, _IFREQ_FLAGS.pack(interface.encode(), 0))
-    flags: int = _IFREQ_FLAGS.unpack(answer)[1]
-    return flags & (_IFF_UP | _IFF_RUNNING) == _IFF_UP | _IFF_RUNNING
+    return _has_flags(control, interface, _IFF_UP | _IFF_RUNNING)
 
 
 def await_running(control: socket.socket, interface: str, where: str = "") -> None:
@@ -40,3 +43,9 @@ def await_running(control: socket.socket, interface: str, where: str = "") -> No
             argv = ("ip", "link", "show", "dev", interface)
             raise KernelError(argv, 1, f"not running after {RUNNING_LIMIT_S:.0f} s", where)
         time.sleep(_LOOK_AGAIN_S)
+
+
+def _has_flags(control: socket.socket, interface: str, wanted: int) -> bool:
+    answer = fcntl.ioctl(control, _SIOCGIFFLAGS, _IFREQ_FLAGS.pack(interface.encode(), 0))
+    flags: int = _IFREQ_FLAGS.unpack(answer)[1]
+    return flags & wanted == wanted

@@ -16,6 +16,8 @@ import socket
 from struct import Struct
 from typing import Self
 
+from netem.kernel.links import await_running, is_up
+from netem.kernel.namespaces import control_socket
 from netem.kernel.steps import stand_in
 from netem.sockets.packet import PacketSocket
 from wire.codec import ReadBuffer
@@ -89,10 +91,17 @@ class Tap:
 
 
 def _attach(name: str) -> int:
-    """Become the process of an existing TAP. The kernel finishes checksums for us."""
+    """Become the process of an existing TAP. The kernel finishes checksums for us.
+
+    It also needs a moment to notice that the TAP has a process now; until then it drops what is
+    sent there.
+    """
     fd = os.open(_TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         fcntl.ioctl(fd, _TUNSETIFF, _IFREQ_FLAGS.pack(name.encode(), _IFF_TAP | _IFF_NO_PI))
+        with control_socket() as control:
+            if is_up(control, name):
+                await_running(control, name)
     except BaseException:
         with contextlib.suppress(OSError):
             os.close(fd)
