@@ -1,0 +1,52 @@
+"""What a benchmark brings: a figure beside the ceiling that was measured in the same run.
+
+Absolute figures are the machine's and the moment's; the ratio is what travels.
+"""
+
+from msgspec import Struct
+
+SCHEMA_VERSION = 1
+
+
+class Ceiling(Struct, frozen=True):
+    """The most that could be: a bare loop, another program, a whole processor."""
+
+    name: str
+    value: float
+
+
+class Benchmark(Struct, frozen=True):
+    """One figure. `value` and the ceiling's are in `unit`."""
+
+    name: str
+    value: float
+    unit: str
+    ceiling: Ceiling
+
+    @property
+    def ratio(self) -> float:
+        """Return value over ceiling."""
+        return self.value / self.ceiling.value if self.ceiling.value else 0.0
+
+
+class Row(Struct, frozen=True):
+    """One entry of `bench --json`."""
+
+    name: str
+    value: float
+    unit: str
+    ceiling: Ceiling
+    ratio: float
+
+
+class Report(Struct, frozen=True):
+    """All of `bench --json`; its JSON Schema ships beside this file."""
+
+    schema_version: int
+    benchmarks: list[Row]
+
+
+def report(benchmarks: list[Benchmark]) -> Report:
+    """Return the document that `bench --json` prints."""
+    rows = [Row(b.name, b.value, b.unit, b.ceiling, round(b.ratio, 4)) for b in benchmarks]
+    return Report(SCHEMA_VERSION, rows)
