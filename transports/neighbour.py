@@ -210,6 +210,11 @@ class Resolver:
             self._answers -= outgoing.tag is _ANSWER
             yield Outgoing(outgoing.frame) if outgoing.tag is _ANSWER else outgoing
 
+    @property
+    def has_events(self) -> bool:
+        """Say whether `events` has something."""
+        return bool(self._events)
+
     def events(self) -> Iterator[Unresolved]:
         """Hand out addresses that nobody answered for."""
         while self._events:

@@ -4,10 +4,8 @@ The kernel owns everything from UDP outwards: addresses, neighbours, checksums. 
 Ethernet here and nothing to resolve; else it is `netem.host.host.Host`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
-
-from transports.roce.datagram import Datagram, DatagramDevice
 
 from netem.host.events import HostEvent
 from netem.host.port import address
@@ -15,6 +13,7 @@ from netem.host.workload import Workload
 from netem.topology.outcome import NodeReport
 from netem.topology.plan import Plan, WorkPlan
 from transports.clock import Ns
+from transports.roce.datagram import Datagram, DatagramDevice
 from transports.roce.device import DeviceConfig
 from wire.codec import ReadBuffer
 
@@ -111,12 +110,16 @@ class DatagramHost:
     @property
     def deadline(self) -> Ns | None:
         """When `expire` wants to be called, or None."""
-        deadlines = [self._workload.deadline, *(d.deadline for d in self._devices.values())]
-        return min((at for at in deadlines if at is not None), default=None)
+        soonest = self._workload.deadline
+        for device in self._devices.values():
+            at = device.deadline
+            if at is not None and (soonest is None or at < soonest):
+                soonest = at
+        return soonest
 
-    def events(self) -> Iterator[HostEvent]:
+    def events(self) -> Iterable[HostEvent]:
         """Hand out what happened, in order, each event once."""
-        yield from self._workload.chronicle.drain()
+        return self._workload.chronicle.drain()
 
     def report(self) -> NodeReport:
         """Return flows and counters; the driver adds links, faults and lateness."""

@@ -1,5 +1,6 @@
 """What a host tells about a run while it runs: the rows of events.jsonl."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from transports.clock import Ns
@@ -55,7 +56,9 @@ class Chronicle:
         else:
             self.forgotten += 1
 
-    def drain(self) -> list[HostEvent]:
+    def drain(self) -> Sequence[HostEvent]:
         """Return what was added since the last call, in order."""
+        if not self._events:
+            return ()
         events, self._events = self._events, []
         return events

@@ -4,7 +4,7 @@ By the contract of `transports.machine`, with a port's name beside each frame. W
 does for a node with `stack: kernel` is not here: its driver gives us only what is ours.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 
 from netem.host.events import HostEvent
@@ -91,17 +91,22 @@ class Host:
     @property
     def deadline(self) -> Ns | None:
         """When `expire` wants to be called, or None."""
-        deadlines = [self._workload.deadline, *(p.deadline for p in self._ports.values())]
-        return min((at for at in deadlines if at is not None), default=None)
+        soonest = self._workload.deadline
+        for port in self._ports.values():
+            at = port.deadline
+            if at is not None and (soonest is None or at < soonest):
+                soonest = at
+        return soonest
 
-    def events(self) -> Iterator[HostEvent]:
+    def events(self) -> Iterable[HostEvent]:
         """Hand out what happened, in order, each event once."""
         chronicle = self._workload.chronicle
         for port in self._ports.values():
-            for event in port.resolver.events():
-                why = f"nobody answers for {ip_address(event.ip)}"
-                chronicle.add(self._now, "unresolved", why=why)
-        yield from chronicle.drain()
+            if port.resolver.has_events:
+                for event in port.resolver.events():
+                    why = f"nobody answers for {ip_address(event.ip)}"
+                    chronicle.add(self._now, "unresolved", why=why)
+        return chronicle.drain()
 
     def report(self) -> NodeReport:
         """Return flows and counters; the driver adds links, faults and lateness."""

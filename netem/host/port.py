@@ -160,8 +160,9 @@ class HostPort:
                     self._resolve(packet, key, meta, now)
                     continue
             yield name, header + packet, meta
-        for frame, tag in self.resolver.transmit(now):
-            yield name, frame, tag if isinstance(tag, FrameMeta) else NO_META
+        if self.resolver.has_output:
+            for frame, tag in self.resolver.transmit(now):
+                yield name, frame, tag if isinstance(tag, FrameMeta) else NO_META
 
     def _header(self, key: tuple[int, bytes]) -> bytes | None:
         """Return the Ethernet header for a destination, if its neighbour is in the table."""
@@ -191,8 +192,12 @@ class HostPort:
         return min(mine, asked)
 
     def expire(self, now: Ns) -> None:
-        self.device.expire(now)
-        self.resolver.expire(now)
+        at = self.device.deadline
+        if at is not None and at <= now:
+            self.device.expire(now)
+        at = self.resolver.deadline
+        if at is not None and at <= now:
+            self.resolver.expire(now)
 
     def all_counters(self) -> Iterable[tuple[str, int]]:
         """Return every counter of the port by a name like "p0.roce.icrc"."""

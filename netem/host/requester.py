@@ -93,10 +93,9 @@ class FlowRequester:
         self._works.append(work)
         self._left[work.item] = self._left.get(work.item, 0) + 1
 
-    def post(self, now: Ns, released: set[int]) -> bool:
-        """Post what may be posted now; say whether that was anything."""
+    def post(self, now: Ns, released: set[int]) -> None:
+        """Post what may be posted now; what only waits for its time sets `deadline`."""
         self.deadline = None
-        posted = False
         while len(self._flying) < self.layout.depth:
             if self._next is None:
                 self._next = self._messages.take()
@@ -111,8 +110,6 @@ class FlowRequester:
                 break
             self._next = None
             self._post(message, now)
-            posted = True
-        return posted
 
     def _post(self, message: Message, now: Ns) -> None:
         work, number = message.work, message.number

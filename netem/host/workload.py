@@ -41,6 +41,7 @@ class Workload:
         self._qps: dict[QpKey, QueuePair] = {}
         self._released: set[int] = set()
         self._ready: dict[QpKey, FlowRequester] = {}  # may have something to post
+        self._waiting: dict[QpKey, Ns] = {}  # for the time of their next work
         peers = _ends(plan)
         keys = {node.name: _keys(node) for node in plan.nodes}
         for qp_plan in node.qps:
@@ -108,14 +109,14 @@ class Workload:
     @property
     def deadline(self) -> Ns | None:
         """When planned work wants to begin, or None."""
-        waiting = [r.deadline for r in self.requesters.values() if r.deadline is not None]
-        return min(waiting, default=None)
+        return min(self._waiting.values()) if self._waiting else None
 
     def expire(self, now: Ns) -> None:
         """Let work begin whose time has come."""
-        for key, requester in self.requesters.items():
-            if requester.deadline is not None and requester.deadline <= now:
-                self._ready[key] = requester
+        for key, at in [*self._waiting.items()]:
+            if at <= now:
+                del self._waiting[key]
+                self._ready[key] = self.requesters[key]
 
     def landed(self, port: str, qp_nums: Iterable[int], now: Ns) -> None:
         """Judge what packets for these queue pairs have left in memory."""
@@ -137,8 +138,10 @@ class Workload:
             if not self._ready:
                 return
             ready, self._ready = self._ready, {}
-            for requester in ready.values():
+            for key, requester in ready.items():
                 requester.post(now, self._released)
+                if requester.deadline is not None:
+                    self._waiting[key] = requester.deadline
 
     def _take(self, port: str, event: Event, now: Ns) -> None:
         match event:

@@ -257,7 +257,6 @@ class _World:
         self, actors: dict[_Actor, None], directions: dict[_Direction, None], now: Ns
     ) -> None:
         """Give turns until nobody wants one at this instant; then note when they want one."""
-        concerned: dict[_Actor | _Direction, None] = {}
         turns = 0
         while actors or directions:
             turns += 1
@@ -266,26 +265,28 @@ class _World:
                 raise StuckError(f"{stuck}: a deadline stays in the past at {now} ns")
             again: dict[_Actor, None] = {}
             for actor in actors:
-                concerned[actor] = None
                 self._turn(actor, directions, again, now)
             for direction in directions:
-                concerned[direction] = None
                 self._release(direction, now)
             for actor in actors:
-                if (at := actor.machine.deadline) is not None and at <= now:
+                if self._is_due(actor, actor.machine.deadline, now):
                     again[actor] = None
             actors = again
             directions = {
-                direction: None
-                for direction in directions
-                if (at := direction.egress.deadline) is not None and at <= now
+                d: None for d in directions if self._is_due(d, d.egress.deadline, now)
             }
-        for one in concerned:
-            at = one.machine.deadline if isinstance(one, _Actor) else one.egress.deadline
-            # Deadlines mostly move away: one that is woken early just looks again.
-            if at is not None and (one.woken_at is None or at < one.woken_at):
-                one.woken_at = at
-                self._push(at, one)
+
+    def _is_due(self, one: _Actor | _Direction, deadline: Ns | None, now: Ns) -> bool:
+        """Say whether `one` wants another turn at this instant; if later, see to its waking."""
+        if deadline is None:
+            return False
+        if deadline <= now:
+            return True
+        # Deadlines mostly move away: one that is woken early just looks again.
+        if one.woken_at is None or deadline < one.woken_at:
+            one.woken_at = deadline
+            self._push(deadline, one)
+        return False
 
     def _turn(
         self,
