@@ -26,7 +26,9 @@ def command(*, name: str | None, as_json: bool) -> None:
     from netem.capture.merge import merge_folder
     from netem.kernel import processes
 
-    running = options.running_lab(name) if name is None else registry.find(Path(name).stem)
+    if name is None and registry.up():
+        name = options.running_lab(None).name
+    running = None if name is None else registry.find(Path(name).stem)
     if running is None:
         if as_json:
             options.print_json({"lab": name, "was_up": False})

@@ -21,6 +21,10 @@ def command(*, name: str | None, node: str, argv: tuple[str, ...]) -> None:
     """
     from netem.kernel.join import run_inside
 
+    if argv[0] == "--":  # what many type before the command
+        argv = argv[1:]
+    if not argv:
+        raise click.UsageError("say which command to run, e.g. fabriclab exec h0 ping -c 3 h1")
     running = options.running_lab(name)
     nodes = running.nodes()
     if node not in nodes:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from netem.cli import options
 from netem.lab import registry
+from netem.topology.plan import Plan
 
 
 @click.command()
@@ -55,11 +57,19 @@ def command(
         if not claimed:
             options.complain(f"lab {plan.name} is being brought up by another process")
             sys.exit(options.FAILED)
-        sandbox = stay(Job(plan, path, time.time_ns(), stay=True))
+        sandbox = stay(Job(idle(plan), path, time.time_ns(), stay=True))
         running = registry.Running(plan.name, sandbox.pid, sandbox.ticks, str(path))
         registry.save(running)
         sandbox.leave()
     _say(running, as_json, "is up")
+
+
+def idle(plan: Plan) -> Plan:
+    """Return the plan with its queue pairs connected and nothing for them to do."""
+    nodes = tuple(
+        replace(node, qps=tuple(replace(qp, work=()) for qp in node.qps)) for node in plan.nodes
+    )
+    return replace(plan, nodes=nodes)
 
 
 def _say(running: registry.Running, as_json: bool, state: str) -> None:

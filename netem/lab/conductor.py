@@ -8,6 +8,7 @@ The run ends when every flow is done, at the wall-clock limit, when a node dies,
 launcher says so. Then every node that is left is told to stop and gives its report.
 """
 
+import contextlib
 import os
 import signal
 import socket
@@ -46,7 +47,8 @@ def conduct(job: Job, channel: socket.socket) -> int:
         _tell(channel, ToLauncher(refused=str(error)))
         return 1
     outcome = trio.run(_Conductor(job, channel, pids, sniffer).run)
-    _tell(channel, ToLauncher(outcome=outcome))
+    with contextlib.suppress(OSError):  # a lab that stays has no launcher any more
+        _tell(channel, ToLauncher(outcome=outcome))
     return 0
 
 
@@ -242,10 +244,8 @@ class _Conductor:
         self._over.set()
 
     def _say(self, message: ToLauncher) -> None:
-        try:
+        with contextlib.suppress(OSError):  # nobody listens any more: the lab goes on
             _tell(self._channel, message)
-        except OSError:
-            return  # nobody listens any more; the lab does not depend on it
 
     def _is_ours(self, name: str) -> bool:
         kinds = {node.name: node.kind for node in self._plan.nodes}

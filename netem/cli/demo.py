@@ -1,0 +1,65 @@
+"""`fabriclab demo`: a whole lab end to end in seconds, and what there is to see in it."""
+
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from netem.analysis.ladder import RowKind, ladder_of, render, summary
+from netem.analysis.names import Names
+from netem.capture.runfolder import CAPTURE
+from netem.cli import options, show
+from netem.cli.run import finish
+from netem.topology.plan import Plan
+
+STYLES = {
+    RowKind.LOST: "bold red",
+    RowKind.CHANGED: "magenta",
+    RowKind.REFUSED: "yellow",
+    RowKind.AGAIN: "cyan",
+    RowKind.GAP: "dim",
+}
+
+
+@click.command()
+@options.output_options
+@click.option("--sim", is_flag=True, help="In virtual time: no namespaces, on any host.")
+@options.exit_codes
+def command(*, out: Path | None, as_json: bool, sim: bool) -> None:
+    """Show the main thing: RoCE between two hosts, loss, recovery, and the capture of it.
+
+    A WRITE loses exactly one chosen packet; then a WRITE, a READ and atomics go over a link
+    that loses 1 % at random.
+
+    Example:  fabriclab demo
+    """
+    from netem.kernel.capabilities import require_host
+    from netem.lab.run import run
+    from netem.lab.simulate import simulate
+
+    plan, _ = options.make_plan("demo")
+    if not sim:
+        require_host(plan)
+    folder = options.make_folder(plan.name, out)
+    options.complain(f"demo: two hosts, one link ({'virtual time' if sim else 'real sockets'})")
+    with show.progress(plan.name) as report:
+        result = simulate(plan, folder, report)[0] if sim else run(plan, folder, report)
+    if not as_json and result.capture.frames:
+        draw(folder.path / CAPTURE, plan)
+        click.echo(f"\nOpen it:  wireshark {folder.path / CAPTURE}")
+        click.echo(f"     or:  tshark -r {folder.path / CAPTURE} -Y frame.comment")
+        click.echo("The same in slow motion:  fabriclab run psn-gap\n")
+    finish(result, folder.path, as_json)
+
+
+def draw(capture: Path, plan: Plan) -> None:
+    """Print the ladder of a capture's interesting packets, in colour on a terminal."""
+    ladder = ladder_of(capture, names=Names.of_plan(plan))
+    if ladder is None:
+        return
+    console = show.console()
+    console.print(summary(ladder), "", sep="\n")
+    head, *drawn = render(ladder)
+    console.print(Text(head))
+    for row, line in zip(ladder.rows, drawn, strict=True):
+        console.print(Text(line, style=STYLES.get(row.kind, "")), soft_wrap=True)
