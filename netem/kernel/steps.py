@@ -166,12 +166,11 @@ def script(plan: Plan, *, taps: bool = True) -> list[str]:
     """
     lines = []
     for name in namespaces(plan):
-        variable = Pid(name).variable
-        lines.append(f"unshare --net sleep infinity & {variable}=$!")
-    lines.append(
-        'for pid in $(jobs -p); do until [ "$(readlink /proc/$pid/ns/net)" !='
-        ' "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done; done'
-    )
+        pid = Pid(name).variable
+        lines += [
+            f"unshare --net sleep infinity & {pid}=$!",
+            f"while [ /proc/${pid}/ns/net -ef /proc/$$/ns/net ]; do sleep 0.01; done",
+        ]
     return lines + [text(step) for step in steps(plan, taps=taps)]
 
 
