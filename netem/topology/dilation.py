@@ -25,17 +25,17 @@ HIGHEST = 1_000_000
 class Calibration(NamedTuple):
     """What a packet costs on this host, in wall nanoseconds, and how many cores there are.
 
-    The figures are of Python 3.11 on a core of a shared machine, for a packet of 1 KiB, with
-    the spool on; they only have to be right within a factor of two.
+    The figures are of Python 3.11 on a core of a shared machine, for packets of 1 KiB on a link
+    with a rate (so without trains), spool on. They have to be right within a factor of two.
     """
 
     cores: int = 2
-    frame_sent: int = 22_000  # requester or responder, egress, packet socket, spool
-    frame_received: int = 14_000
-    datagram_sent: int = 9_000
-    datagram_received: int = 7_000
+    frame_sent: int = 30_000  # queue pair, egress, socket, spool
+    frame_received: int = 15_000
+    datagram_sent: int = 25_000
+    datagram_received: int = 12_000
     bridge: int = 2_000  # the kernel's work for one frame through a bridge
-    wire: int = 20_000  # a wire process, one frame
+    wire: int = 30_000  # a wire process, one frame in and out
 
 
 DEFAULT_CALIBRATION = Calibration()
