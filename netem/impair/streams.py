@@ -7,7 +7,7 @@ number: BLAKE2b in counter mode, sixteen 32-bit words a block.
 
 Correlation is netem's: a draw is mixed with the one before it, so a correlated value depends on
 all frames since the cause was switched on, and its marginal distribution is narrower than the
-uniform one (specs of netem, sch_netem `get_crandom`).
+uniform one (sch_netem, `get_crandom`).
 """
 
 from hashlib import blake2b
