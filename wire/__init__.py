@@ -7,9 +7,9 @@ Every codec has the same two verbs, after the standard library's own:
     a payload is handed out as a view. Any bytes at all give a value or a
     `wire.codec.DecodeError` that says which field and why.
 ``pack_into(buf, offset=0)``
-    Write exactly the header, nothing outside it. The caller owns the buffer. A field that does
-    not fit is the caller's mistake and raises plain `ValueError`.
+    Write exactly the header, nothing outside it. The caller owns the buffer and makes it large
+    enough. A field that does not fit is the caller's mistake and raises plain `ValueError`.
 
-Headers of variable length also offer `size`. Reserved bits are sent as zero and ignored on
-receipt unless a module says otherwise. Nothing here does I/O, reads a clock or keeps state.
+All offer `size`. Reserved bits are sent as zero and ignored on receipt unless a module says
+otherwise. Nothing here does I/O, reads a clock or keeps state.
 """

@@ -20,7 +20,7 @@ from wire.roce.packet import RocePacket
 from wire.udp import Udp
 
 # The same examples in every run; few, since every property runs for every codec.
-moderate = settings(max_examples=30, deadline=None, derandomize=True, database=None)
+moderate = settings(max_examples=20, deadline=None, derandomize=True, database=None)
 
 SRC6, DST6 = bytes.fromhex("fd00" + "00" * 13 + "01"), bytes.fromhex("fd00" + "00" * 13 + "02")
 
