@@ -150,10 +150,16 @@ class DatagramEnd(LinkEnd):
             self.egress.bypassed(
                 len(datagram.payload) + HEADERS * datagram.count, datagram.count
             )
-            socket = self.sockets.sender(src_port)
-            self.outgoing.append(
-                _Parcel(socket, datagram.payload, size, address, datagram.traffic_class)
+            parcel = _Parcel(
+                self.sockets.sender(src_port),
+                datagram.payload,
+                size,
+                address,
+                datagram.traffic_class,
             )
+            # At once, while its bytes are in the cache, and the receiver need not wait either.
+            if self.outgoing or not _hand_over(parcel):
+                self.outgoing.append(parcel)
             return
         payload = memoryview(datagram.payload)
         route = _Route(src_port, address)
@@ -196,10 +202,9 @@ class DatagramEnd(LinkEnd):
         """Hand `outgoing` to the kernel; return the socket that takes no more, if one does."""
         outgoing = self.outgoing
         while outgoing:
-            socket, data, size, address, traffic_class = outgoing[0]
-            if not socket.send(data, size, address, UDP_PORT, traffic_class):
+            if not _hand_over(outgoing[0]):
                 self.counters["send_buffer_full"] += 1
-                return socket
+                return outgoing[0].socket
             outgoing.popleft()
         return None
 
@@ -211,6 +216,12 @@ class DatagramEnd(LinkEnd):
             frame = self._wrapping.received(payload, received.source_port, src_ip)
             meta = FrameMeta(tag=(src_ip, received.source_port))
             self.ingress.send(frame, now, meta)
+
+
+def _hand_over(parcel: _Parcel) -> bool:
+    """Send; False where the socket takes no more for now."""
+    socket, data, size, address, traffic_class = parcel
+    return socket.send(data, size, address, UDP_PORT, traffic_class)
 
 
 def _on_payload(impairment: Impairment) -> Impairment:
