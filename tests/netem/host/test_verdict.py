@@ -212,6 +212,15 @@ class TestNothingWasTested:
         )
         assert judged(plan, directions=[self.direction(lost=1)]).verdict == "pass"
 
+    def test_a_small_chance_beside_another_that_acted_may_miss(self, plan):
+        mixed = Impairment(loss=RandomLoss(0.05), duplicate=0.01)
+        plan = self.lossy(plan, a_to_b=mixed)
+        assert judged(plan, directions=[self.direction(lost=1)]).verdict == "pass"
+        many = self.direction(frames=1000, lost=1)
+        assert judged(plan, directions=[many]).why == (
+            "impairment never matched: duplicate touched none of 1000 frames on h0:p0->h1:p0"
+        )
+
     @pytest.mark.parametrize("directions", [[], [DirectionReport("h0:p0->h1:p0")]])
     def test_an_impairment_on_an_idle_link(self, plan, directions):
         plan = self.lossy(plan, a_to_b=Impairment(delay=5))

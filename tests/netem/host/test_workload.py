@@ -1,8 +1,11 @@
 """What a host does with its plan: posts in order, judges memory, says what happened."""
 
+from random import Random
+
 import pytest
 from msgspec.structs import replace
 
+from netem.host.datagram import DatagramHost
 from netem.host.host import Host
 from netem.host.layout import LayoutError
 from netem.topology.plan import WorkPlan
@@ -14,8 +17,10 @@ WRITE = "{op: write, from: h0, to: h1, size: 100B, count: 5}"
 class Pair:
     """Two hosts joined by nothing but this class: frames arrive at once, unless held back."""
 
+    kind = Host
+
     def __init__(self, plan):
-        self.hosts = {name: Host(plan, name) for name in ("h0", "h1")}
+        self.hosts = {name: self.kind(plan, name) for name in ("h0", "h1")}
         self.now = 0
         self.told = {"h0": [], "h1": []}
         self.flying = []
@@ -52,9 +57,43 @@ class Pair:
         return [told.fields for told in self.told[name] if told.event == event]
 
 
-@pytest.fixture
-def pair(make_plan):
-    return lambda *items, **more: Pair(make_plan(*items, **more))
+class DatagramPair(Pair):
+    """The same over UDP payloads: trains go out and come in as they are."""
+
+    kind = DatagramHost
+
+    def send(self):
+        for name, host in self.hosts.items():
+            other = "h1" if name == "h0" else "h0"
+            self.flying += [(other, sent) for _, sent in host.transmit_datagrams(self.now)]
+            self.told[name] += host.events()
+        return len(self.flying)
+
+    def deliver(self):
+        flying, self.flying = self.flying, []
+        for name, sent in flying:
+            source = IPS["h1" if name == "h0" else "h0"]
+            assert sent.dst_ip == IPS[name]
+            self.hosts[name].receive_train(
+                "p0",
+                sent.payload,
+                sent.segment_size,
+                source,
+                sent.src_port,
+                IPS[name],
+                self.now,
+            )
+
+
+IPS = {
+    name: bytes.fromhex("fd00" + "00" * 13 + last)
+    for name, last in (("h0", "01"), ("h1", "02"))
+}
+
+
+@pytest.fixture(params=[Pair, DatagramPair], ids=["frame", "datagram"])
+def pair(make_plan, request):
+    return lambda *items, **more: request.param(make_plan(*items, **more))
 
 
 OPS = {
@@ -276,6 +315,35 @@ def test_of_many_successes_only_the_first_are_told_and_failures_always(pair):
     both = pair("{op: write, from: h0, to: h1, size: 8B, count: 1000}")
     both.settle()
     assert len(both.events("h0", "completion")) == 64
+
+
+@pytest.mark.parametrize("item", ["{op: write, from: h0, to: h1, size: 300KiB, count: 2}"])
+def test_both_modes_send_the_same_packets_from_the_bth_up(make_plan, item):
+    plan = make_plan(item)
+    frame, datagram = Host(plan, "h0"), DatagramHost(plan, "h0")
+    frame.start(0)
+    datagram.start(0)
+    singly = [bytes(sent[14 + 40 + 8 :]) for _, sent, _ in frame.transmit(0)]
+    in_trains = [
+        bytes(sent.payload[at : at + sent.segment_size])
+        for _, sent in datagram.transmit_datagrams(0)
+        for at in range(0, len(sent.payload), sent.segment_size)
+    ]
+    assert in_trains == singly
+    assert len(singly) == 128  # the window
+
+
+def test_any_datagrams_at_all_are_survived(make_plan):
+    host = DatagramHost(make_plan(WRITE), "h1")
+    rng = Random(5)
+    for size in range(300):
+        junk = rng.randbytes(size)
+        host.receive_datagram("p0", junk, IPS["h0"], 0xC000, IPS["h1"], 1)
+        host.receive_train("p0", junk, size % 7, IPS["h0"], 0xC000, IPS["h1"], 1)
+    assert list(host.transmit_datagrams(1)) == []
+    counters = host.report().counters
+    refused = sum(n for name, n in counters.items() if name.startswith("p0.roce.refused"))
+    assert refused == counters["p0.roce.received_packets"] > 600
 
 
 def test_a_hand_out_that_is_stopped_half_way_is_resumed_without_a_loss(make_plan):
