@@ -201,10 +201,9 @@ class Device(Port):
 
     def transmit(self, now: Ns) -> Iterator[Outgoing]:
         """Hand out what is to be sent now; may be drained in part and resumed."""
-        rendered = self._rendered
         while True:
-            while rendered:
-                yield rendered.popleft()
+            while self._rendered:
+                yield self._rendered.popleft()
             turn = self._agenda.next_burst(now)
             if turn is None:
                 return
@@ -214,7 +213,7 @@ class Device(Port):
             self._count(qp, burst)
             qp_num, psn, transmission, why = qp.qp_num, burst.psn, burst.transmission, burst.why
             for packet in packets:
-                rendered.append(Outgoing(packet, qp_num, psn, transmission, why))
+                self._rendered.append(Outgoing(packet, qp_num, psn, transmission, why))
                 psn = (psn + 1) & 0xFFFFFF
 
     def _template(self, qp: QueuePair) -> Template:
@@ -231,3 +230,4 @@ class Device(Port):
     def destroy_qp(self, qp: QueuePair) -> None:
         super().destroy_qp(qp)
         self._templates.pop(qp.qp_num, None)
+        self._rendered = deque(out for out in self._rendered if out.qp_num != qp.qp_num)
