@@ -16,11 +16,6 @@ MAC_A, MAC_R = bytes.fromhex("02000000000a"), bytes.fromhex("02000000001a")
 ROUTER = bytes.fromhex("fd000001" + "00" * 11 + "02")
 
 
-def quoted(number, limit=None):
-    """The IP packet of a frame, as an error quotes it: with its TTL one less at each hop."""
-    return FRAMES[number - 1][14:][:limit]
-
-
 # Frame number, the value; what an error quotes is compared apart.
 V4 = [
     (4, icmp.DestinationUnreachable(icmp.UnreachableCode.PORT, b"")),
@@ -81,7 +76,7 @@ def test_icmpv6_of_a_kernel_decodes_and_encodes(number, value):
 def test_an_error_quotes_the_packet_at_fault(error, fault):
     family = 6 if FRAMES[error - 1][14] >> 4 == 6 else 4
     quote = FRAMES[error - 1][14 + (48 if family == 6 else 28) :]
-    sent = quoted(fault)
+    sent = FRAMES[fault - 1][14:]
     start = 8 if family == 6 else 12  # the addresses: TTL and checksum changed on the way
     assert quote[start:40] == sent[start:40]
 

@@ -33,9 +33,7 @@ from wire.udp import UDP
 # Members of an IntEnum are slow to look up, and whole headers slow to unpack.
 _IPV4, _IPV6, _VLAN = int(EtherType.IPV4), int(EtherType.IPV6), int(EtherType.VLAN)
 _UDP = int(Protocol.UDP)
-_V4_WALK = Struct(
-    "!BxH2xHxB"
-)  # Version4 IHL4, Total Length, flags and Fragment Offset, Protocol
+_V4_WALK = Struct("!BxH2xHxB")  # Version IHL, Total Length, flags Fragment Offset, Protocol
 _V6_WALK = Struct("!4xHB")  # Payload Length, Next Header
 _UDP_WALK = Struct("!2xHH")  # Destination Port, Length
 
@@ -79,9 +77,15 @@ class RocePacket(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the bytes from the BTH through the pad: ICRC not included."""
+        """Return the bytes from the BTH through the pad: ICRC not included.
+
+        Raise ValueError for an opcode that is not in the table.
+        """
         bth = self[0]
-        return _WALK[bth.opcode].size + len(self.payload) + bth.pad_count
+        walk = _WALK.get(bth.opcode)
+        if walk is None:
+            raise ValueError(f"opcode {bth.opcode:#x} is not in the table")
+        return walk.size + len(self.payload) + bth.pad_count
 
     @classmethod
     def make(cls, bth: Bth, *headers: ExtensionHeader, payload: ReadBuffer = b"") -> Self:
@@ -99,7 +103,7 @@ class RocePacket(NamedTuple):
         """Return the packet in `buf`: first byte of the BTH to last byte before the ICRC.
 
         Lengths are checked against the buffer only: what a path MTU or an opcode's payload rule
-        forbids is the transport's to refuse, who may have to answer it. Pad bytes are ignored.
+        forbids is for the transport to refuse, and perhaps to answer. Pad bytes are ignored.
         """
         bth = Bth.unpack_from(buf)
         walk = _WALK.get(bth.opcode)

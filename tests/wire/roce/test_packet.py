@@ -186,6 +186,8 @@ def test_an_opcode_that_is_not_in_the_table_is_refused(opcode):
         RocePacket.unpack(bytes([opcode]) + bytes(60))
     with pytest.raises(ValueError, match="does not have headers"):
         RocePacket(Bth(opcode, 1, 1)).pack_into(bytearray(60))
+    with pytest.raises(ValueError, match="is not in the table"):
+        RocePacket(Bth(opcode, 1, 1)).pack()
 
 
 def test_a_packet_too_short_for_its_headers_names_its_opcode():
