@@ -43,6 +43,7 @@ from netem.topology.reading import (
 from netem.topology.spelling import suggestion
 from netem.topology.tree import Tree
 from transports.clock import Ns, S
+from transports.roce.memory import Access
 
 # Limits, ours: what two cores can carry, with room. Nothing in a lab grows beyond them.
 MAX_NODES = 256  # each host of a segment knows all others: rows grow with the square
@@ -74,13 +75,18 @@ Pattern = Literal["permutation", "incast", "ring", "all_to_all"]
 OPS = ("send", "send_imm", "send_inv", "write", "write_imm", "read", "cmp_swap", "fetch_add")
 ATOMICS = ("cmp_swap", "fetch_add")
 RECEIVE_OPS = ("send", "send_imm", "send_inv", "write_imm")  # each message takes a receive
-# Names of transports.roce.completion.WcStatus.
+# Names of transports.roce.completion.WcStatus, those that RC may end with.
 STATUSES = (
     "SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR", "BAD_RESP_ERR",
     "LOC_ACCESS_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "RETRY_EXC_ERR",
     "RNR_RETRY_EXC_ERR", "GENERAL_ERR",
 )  # fmt: skip
-RIGHTS = {"local_write": 1, "remote_write": 2, "remote_read": 4, "remote_atomic": 8}
+RIGHTS = {
+    "local_write": Access.LOCAL_WRITE,
+    "remote_write": Access.REMOTE_WRITE,
+    "remote_read": Access.REMOTE_READ,
+    "remote_atomic": Access.REMOTE_ATOMIC,
+}
 
 
 class LossOfRandom(Spec, frozen=True, kw_only=True):
@@ -268,7 +274,7 @@ def _rights(value: object) -> int:
         if not isinstance(right, str) or right not in RIGHTS:
             rest = suggestion(str(right), RIGHTS)
             raise units.UnitError(f"{shown(right)} is unknown{rest}")
-        bits |= RIGHTS[right]
+        bits |= int(RIGHTS[right])
     return bits
 
 

@@ -395,3 +395,11 @@ def test_expectations_are_statements_and_bounds():
 )
 def test_captured_links_are_full_names(links, captured):
     assert plan(PAIR, capture=f"{{links: {links}}}").capture.links == captured
+
+
+def test_the_numbers_of_a_seed_are_the_same_in_every_version():
+    """A capture that somebody described by its QPNs and PSNs must come out again."""
+    one, _ = ends(plan(with_items(WRITE)), "0/h0->h1/0")
+    assert (one.qp_num, one.dest_qp_num, one.udp_source_port) == (5236316, 1331482, 62906)
+    assert (one.sq_psn, one.rq_psn) == (5894204, 780112)
+    assert (one.region.addr, one.region.r_key) == (141595370246144, 3848135238)

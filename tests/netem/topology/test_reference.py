@@ -11,6 +11,7 @@ from netem.topology.expectations import BOUNDS, METRICS, STATEMENTS
 from netem.topology.load import load_lab
 from netem.topology.planner import plan_lab
 from netem.topology.reading import keys_of
+from transports.roce.completion import WcStatus
 
 TEXT = (Path(netem.topology.__file__).parent / "README.md").read_text()
 PROSE = re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL)
@@ -43,3 +44,7 @@ def test_the_example_is_a_lab():
 )
 def test_every_value_of_a_closed_list_is_described(word):
     assert re.search(rf"\b{word}\b", TEXT)
+
+
+def test_statuses_are_those_of_completions():
+    assert set(model.STATUSES) <= set(WcStatus.__members__)
