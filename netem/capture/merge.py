@@ -34,9 +34,9 @@ from wire.pcapng import (
     section_header,
 )
 
-# Ours: memory for putting records in order, shared by the spools. A record is some 300 bytes
-# with its overhead, a turn of a driver or of the sniffer a few hundred records.
-WINDOW = 32 << 20
+# Ours: memory for putting records in order, shared by the spools. A turn of a driver or of the
+# sniffer is a few hundred records, of some 1,300 bytes each with their overhead.
+WINDOW = 8 << 20
 LEAST_WINDOW = 256 << 10
 RUN = 16 << 20
 
