@@ -32,6 +32,8 @@ _SERVICES = ("RC_", "UC_", "RD_", "UD_", "XRC_")  # before the name of an opcode
 def check(lab: Lab, problems: list[str]) -> None:
     """Note what is wrong with a lab whose keys and values are right by themselves."""
     was_readable = not problems
+    if lab.limit == 0:
+        problems.append("limit: 0s ends the run before it begins; write for example 60s")
     used: dict[str, str] = {}
     ends = [_ends(lab, link, used, problems) for link in lab.topology.links]
     _check_nodes(lab, problems)
@@ -187,7 +189,7 @@ def _check_faults(lab: Lab, names: Names, problems: list[str]) -> None:
     changes = []
     for fault in lab.faults:
         if isinstance(fault, FaultSpec):
-            problems.extend(f"{fault.path}.{line}" for line in _fault_problems(lab, fault))
+            problems.extend(f"{fault.path}.{line}" for line in _fault_problems(fault))
         try:
             if isinstance(fault, FaultSpec):
                 names.egress(fault.on)
@@ -212,7 +214,7 @@ def _at_start(lab: Lab, names: Names, port: str) -> Impairment:
     return direction_impairment(lab, link, names, port)
 
 
-def _fault_problems(lab: Lab, fault: FaultSpec) -> Iterator[str]:
+def _fault_problems(fault: FaultSpec) -> Iterator[str]:
     takes_time = fault.do in {"delay", "hold"}
     if takes_time and fault.delay is None:
         yield f"delay: missing; how long to {fault.do}, for example 1ms"
@@ -222,8 +224,6 @@ def _fault_problems(lab: Lab, fault: FaultSpec) -> Iterator[str]:
     if where.op is not None and where.op.upper() not in (ops := legal_ops()):
         plain = [op for op in ops if not op.startswith(_SERVICES)]
         yield f"where.op: {shown(where.op)} is unknown{suggestion(where.op.upper(), plain)}"
-    if isinstance(where.flow, int) and not 0 <= where.flow < len(lab.workload):
-        yield f"where.flow: there is no item {where.flow}; items: {len(lab.workload)}, from 0"
 
 
 def _check_capture(lab: Lab, names: Names, problems: list[str]) -> None:

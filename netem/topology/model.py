@@ -340,9 +340,10 @@ def _psn(value: object) -> tuple[int, bool]:
     )
 
 
-def _flow(value: object) -> int | str:
+def _flow(value: object) -> str:
+    """Return the name of a flow, or of all flows of an item: its number."""
     if isinstance(value, int | str) and not isinstance(value, bool) and value != "":
-        return value
+        return str(value)
     raise units.UnitError(
         f"{shown(value)} is no flow; write an item's number, or a flow like 0/h0->h1/0"
     )
@@ -354,7 +355,7 @@ class WhereSpec(Spec, frozen=True, kw_only=True):
     op: Annotated[str | None, Word("WRITE_MIDDLE")] = None
     psn: Annotated[tuple[int, bool] | None, Scalar(_psn)] = None
     dest_qp: Annotated[int | None, _PSN] = None
-    flow: Annotated[int | str | None, Scalar(_flow)] = None
+    flow: Annotated[str | None, Scalar(_flow)] = None
     retransmission: Annotated[bool | None, TRUTH] = None
     proto: Annotated[str | None, OneOf(("roce", "icmp", "tcp", "udp", "arp", "any"))] = None
 

@@ -232,7 +232,7 @@ class _Planner:
                         psn=where.psn[0] if where.psn else None,
                         psn_relative=where.psn[1] if where.psn else False,
                         dest_qp=where.dest_qp,
-                        flow=None if where.flow is None else str(where.flow),
+                        flow=where.flow,
                         retransmission=where.retransmission,
                         proto=where.proto,
                     ),

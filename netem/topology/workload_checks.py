@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from netem.topology.errors import shown
-from netem.topology.model import ATOMICS, RECEIVE_OPS, ItemSpec, Lab
+from netem.topology.model import ATOMICS, RECEIVE_OPS, FaultSpec, ItemSpec, Lab
 from netem.topology.names import Names
 from netem.topology.regions import MAX_MEMORY, budget, region_sizes
 from netem.topology.settings import traits, transport_of
@@ -25,11 +25,33 @@ class WorkloadCheck:
         self._problems = problems
 
     def check(self) -> None:
-        """Note the problems of each item, then those of all together."""
+        """Note the problems of each item, then those of all together, then strange flows."""
         before = len(self._problems)
         pairs = [self._check_item(i, item) for i, item in enumerate(self._lab.workload)]
         if len(self._problems) > before:
             return
+        self._check_size(pairs)
+        if len(self._problems) == before:
+            self._check_flows(pairs)
+
+    def _check_flows(self, pairs: list[list[Pair]]) -> None:
+        """Refuse faults on flows that the workload does not have."""
+        faults = [fault for fault in self._lab.faults if isinstance(fault, FaultSpec)]
+        if all(fault.where.flow is None for fault in faults):
+            return
+        known: dict[str, None] = {}
+        for index, (item, found) in enumerate(zip(self._lab.workload, pairs, strict=True)):
+            known[str(index)] = None
+            for pair in found:
+                ends = f"{index}/{node_of(pair.source)}->{node_of(pair.target)}"
+                known |= dict.fromkeys((ends, *(f"{ends}/{n}" for n in range(item.qps))))
+        for fault in faults:
+            flow = fault.where.flow
+            if flow is not None and flow not in known:
+                rest = suggestion(flow, known)
+                self._problems.append(f"{fault.path}.where.flow: no flow {shown(flow)}{rest}")
+
+    def _check_size(self, pairs: list[list[Pair]]) -> None:
         flows = sum(
             len(found) * item.qps for item, found in zip(self._lab.workload, pairs, strict=True)
         )

@@ -345,7 +345,16 @@ REFUSED = [
     ),
     (
         TOPOLOGY + "faults: [{do: drop, on: 'h0:p0', where: {flow: 0}}]",
-        "faults[0].where.flow: there is no item 0; items: 0, from 0",
+        "faults[0].where.flow: no flow 0",
+    ),
+    (
+        with_item("") + "\nfaults: [{do: drop, on: 'h0:p0', where: {flow: 0/h1->h0/0}}]",
+        "faults[0].where.flow: no flow 0/h1->h0/0; did you mean 0/h0->h1/0 or 0/h0->h1;"
+        " legal: 0, 0/h0->h1, 0/h0->h1/0",
+    ),
+    (
+        "limit: 0s" + TOPOLOGY,
+        "limit: 0s ends the run before it begins; write for example 60s",
     ),
     (
         TOPOLOGY + "faults: [{on: 'h0:p0'}]",
