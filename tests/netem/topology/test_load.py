@@ -349,7 +349,7 @@ REFUSED = [
     ),
     (
         with_item("") + "\nfaults: [{do: drop, on: 'h0:p0', where: {flow: 0/h1->h0/0}}]",
-        "faults[0].where.flow: no flow 0/h1->h0/0; did you mean 0/h0->h1/0 or 0/h0->h1;"
+        "faults[0].where.flow: no flow 0/h1->h0/0; did you mean 0/h0->h1/0;"
         " legal: 0, 0/h0->h1, 0/h0->h1/0",
     ),
     (
