@@ -56,7 +56,8 @@ def missing(name: str) -> str | None:
 
 def require_host(plan: Plan | None = None) -> None:
     """Raise CapabilityError unless this host can bring a lab up, or this lab; make nothing."""
-    for capability in probe(needs(plan)):
+    for name in needs(plan):  # one by one: without `ip` there is no use in trying the next
+        [capability] = probe([name])
         if not capability.present:
             raise CapabilityError(capability.name, capability.why, capability.remedy)
 
