@@ -96,6 +96,7 @@ def _attach(name: str) -> int:
     It also needs a moment to notice that the TAP has a process now; until then it drops what is
     sent there.
     """
+    socket.if_nametoindex(name)  # else the kernel would make a new one, without settings
     fd = os.open(_TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         fcntl.ioctl(fd, _TUNSETIFF, _IFREQ_FLAGS.pack(name.encode(), _IFF_TAP | _IFF_NO_PI))
