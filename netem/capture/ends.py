@@ -1,12 +1,15 @@
 """Who records which end of which link.
 
-Every frame is recorded where it leaves: by the process that owns the sending port, or, where
-that is the kernel, by the sniffer. A frame that the sending process killed is recorded too.
+Every frame is recorded once per link, behind the impairment of that link, so that its record
+shows what became of it: by whoever impairs it, else by the process that owns the sending port,
+else by the sniffer. What was killed is recorded too.
 
     the sending port belongs to          its frames are recorded by
     a frame-mode host, a switch          that node's process
     a datagram-mode host                 the sniffer; what it killed: that process, rebuilt
     a kernel node, a wire on the link    the wire's process, in the name of the port
+    a kernel node facing a frame-mode    that process, in the name of the port: it impairs for
+      host or a switch                     the kernel, and sees what its impairment kills
     a kernel node otherwise              the sniffer
 """
 
@@ -31,12 +34,17 @@ class SniffedEnd(NamedTuple):
 
 
 def node_header(plan: Plan, name: str, epoch: Ns) -> SpoolHeader:
-    """Return the header for the spool of one of our nodes: its own captured ports.
+    """Return the header for the spool of one of our nodes.
 
-    A datagram-mode host records there only what it kills.
+    Its own captured ports come first, then the kernel's that it acts for. A datagram-mode host
+    records only what it kills.
     """
     node = plan.node(name)
-    return SpoolHeader(name, tuple(_ports(plan, node)), epoch)
+    acts_for = set(_acts_for(plan, node))
+    peers = (
+        port for other in plan.nodes for port in _ports(plan, other) if port.name in acts_for
+    )
+    return SpoolHeader(name, (*_ports(plan, node), *peers), epoch)
 
 
 def wire_header(plan: Plan, link: LinkPlan, epoch: Ns) -> SpoolHeader:
@@ -53,13 +61,14 @@ def lab_header(plan: Plan, epoch: Ns) -> SpoolHeader:
 def sniffed_ends(plan: Plan) -> list[SniffedEnd]:
     """Return the ends that the sniffer must listen at, in the order of the plan."""
     wired = {link.name for link in plan.links if link.wire}
+    recorded = {peer for node in plan.nodes for peer in _acts_for(plan, node)}
     trains = {f"{node.name}:{p.name}" for node in plan.nodes for p in node.ports if p.trains}
     return [
         SniffedEnd(port, node.name, port.name.partition(":")[2], port.name in trains)
         for node in plan.nodes
         if node.kind not in OURS or node.mode == "datagram"
         for port in _ports(plan, node)
-        if port.link not in wired
+        if port.link not in wired and port.name not in recorded
     ]
 
 
@@ -69,11 +78,18 @@ def captured_links(plan: Plan) -> list[LinkPlan]:
 
 
 def _ports(plan: Plan, node: NodePlan) -> Iterator[SpoolPort]:
-    captured = {link.name for link in captured_links(plan)}
     for port in node.ports:
-        if port.link in captured:
+        if plan.captures(port.link):
             name = f"{node.name}:{port.name}"
             yield SpoolPort(name, port.peer, port.link, node.kind in FORWARDS)
+
+
+def _acts_for(plan: Plan, node: NodePlan) -> Iterator[str]:
+    """Yield the kernel's ports whose frames a frame-mode node impairs as they arrive."""
+    if node.kind in OURS and node.mode == "frame":
+        for port in node.ports:
+            if port.ingress is not None and plan.captures(port.link):
+                yield port.peer
 
 
 def _both(plan: Plan, link: LinkPlan) -> Iterator[SpoolPort]:

@@ -167,12 +167,15 @@ class Spool:
     def close(self, drops: Mapping[str, int] | None = None) -> None:
         """Flush, write the end and close; harmless when called twice.
 
-        `drops` are frames that the kernel lost before we saw them, by port.
+        `drops` are frames that the kernel lost before we saw them, by port. Those of ports that
+        are not in the header were recorded, or are missing, elsewhere.
         """
         if self._fd < 0:
             return
         self.flush()
-        self.missing.update(drops or {})
+        self.missing.update(
+            {n: count for n, count in (drops or {}).items() if n in self._index}
+        )
         if self._written:  # else the disk was full before the header
             # An end that finds no room is left out, which says "incomplete" as well.
             end = msgspec.json.encode(SpoolEnd(dict(+self.missing), self.why_incomplete))

@@ -119,6 +119,7 @@ class _Site:
                     tap=tap,
                     recorder=self._spool if name in self._index else None,
                     index=self._index.get(name, 0),
+                    peer_index=self._index.get(port.peer, 0),
                 )
             )
         host = Host(plan, node.name)

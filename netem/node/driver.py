@@ -127,6 +127,10 @@ class Driver(ABC):
             raise ValueError(f"nothing here acts for {name}")
         end.change(name, impairment, now)
 
+    def peer_drops(self) -> dict[str, int]:
+        """Return how many frames of each port that faces us found our buffers full."""
+        return {end.peer: end.socket_counters().get("receive_drops", 0) for end in self.ends}
+
     def directions(self) -> list[DirectionReport]:
         """Report on each direction that this driver acts for."""
         return [direction for end in self.ends for direction in end.directions()]

@@ -3,7 +3,7 @@
 Outgoing: the machine's frame passes the egress (where there is something to impair), is
 recorded in the spool, and waits in `outgoing` until the turn's records are with the kernel.
 Incoming, where a kernel end faces us: the ingress does to its frames what its own egress
-cannot.
+cannot, and what leaves it or dies in it is recorded as sent by that end.
 """
 
 import errno
@@ -66,11 +66,12 @@ class Port(LinkEnd):
         tap: KernelTap | None = None,
         recorder: Recorder | None = None,
         index: int = 0,
+        peer_index: int = 0,
     ) -> None:
         """`key` is the machine's name for the port.
 
         `recorder` is None where the link is not captured; `index` is the port's place in the
-        recorder's header.
+        recorder's header, `peer_index` that of the kernel end which `ingress` acts for.
         """
         super().__init__(name, egress, ingress=ingress, peer=peer)
         self.key = key
@@ -81,6 +82,7 @@ class Port(LinkEnd):
         self._bypassed_bytes = 0
         self._recorder = recorder
         self._index = index
+        self._peer_index = peer_index
 
     def socket_counters(self) -> dict[str, int]:
         socket = self.socket
@@ -120,9 +122,12 @@ class Port(LinkEnd):
         if not self.bypasses:
             self.depart(now)
         if self.ingress is not None and self.ingress.deadline is not None:
-            for departure in self.ingress.due(now):
-                if departure.fate is Fate.SENT:
-                    self._sort(departure.frame, receive, now)
+            recorder = self._recorder
+            for at, frame, fate, comment, _ in self.ingress.due(now):
+                if recorder is not None:
+                    recorder.append(at, self._peer_index, frame, comment, fate is Fate.DROPPED)
+                if fate is Fate.SENT:
+                    self._sort(frame, receive, now)
 
     def depart(self, now: Ns) -> None:
         """Let go what has passed the egress by now; record it, and what died there."""

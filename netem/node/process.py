@@ -113,7 +113,7 @@ class NodeProcess:
         if self._phase is not Phase.ENDED:
             self._phase = Phase.ENDED
             if self._spool is not None:
-                self._spool.close()
+                self._spool.close(self._driver.peer_drops())
             say(f"report {msgspec.json.encode(report).decode()}")
         self._ended.set()
         return report

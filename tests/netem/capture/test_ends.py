@@ -4,18 +4,23 @@ import msgspec
 import pytest
 
 from netem.capture.ends import lab_header, node_header, sniffed_ends, wire_header
+from netem.impair.model import NEUTRAL
 from netem.topology.plan import CapturePlan, LinkPlan, NodePlan, Plan, PortPlan
 
 EPOCH = 10**18
 
 
-def node(name, kind, *ports, **options):
-    plans = [PortPlan(p, "02:00:00:00:00:01", link, peer, 1500) for p, link, peer in ports]
+def node(name, kind, *ports, ingress=None, **options):
+    plans = [
+        PortPlan(port, "02:00:00:00:00:01", link, peer, 1500, ingress=ingress)
+        for port, link, peer in ports
+    ]
     return NodePlan(name, kind, 0, 0, ports=tuple(plans), **options)
 
 
 # a --- s === t --- d: a is ours, d in datagram mode; s and t are kernel bridges with a wire.
-A, W, D = "a:p0--s:e0", "s:e1--t:e0", "d:p0--t:e1"
+# c --- t: a frame-mode host that impairs what t sends to it.
+A, W, D, C = "a:p0--s:e0", "s:e1--t:e0", "d:p0--t:e1", "c:p0--t:e2"
 PLAN = Plan(
     "line",
     1,
@@ -23,14 +28,16 @@ PLAN = Plan(
     10.0,
     nodes=(
         node("a", "host", ("p0", A, "s:e0")),
-        node("d", "host", ("p0", D, "t:e1"), mode="datagram"),
+        node("c", "host", ("p0", C, "t:e2"), ingress=NEUTRAL),
+        node("d", "host", ("p0", D, "t:e1"), ingress=NEUTRAL, mode="datagram"),
         node("s", "bridge", ("e0", A, "a:p0"), ("e1", W, "t:e0")),
-        node("t", "bridge", ("e0", W, "s:e1"), ("e1", D, "d:p0")),
+        node("t", "bridge", ("e0", W, "s:e1"), ("e1", D, "d:p0"), ("e2", C, "c:p0")),
     ),
     links=(
         LinkPlan(A, "a:p0", "s:e0", 1500),
         LinkPlan(W, "s:e1", "t:e0", 1500, wire=True),
         LinkPlan(D, "d:p0", "t:e1", 1500),
+        LinkPlan(C, "c:p0", "t:e2", 1500),
     ),
 )
 
@@ -42,14 +49,16 @@ def names(ports):
 def test_each_end_has_one_recorder():
     """P05: every packet once per end."""
     ours = names(node_header(PLAN, "a", EPOCH).ports)
+    acting = names(node_header(PLAN, "c", EPOCH).ports)
     wire = names(wire_header(PLAN, PLAN.links[1], EPOCH).ports)
     sniffed = names(end.port for end in sniffed_ends(PLAN))
     assert ours == ["a:p0"]
+    assert acting == ["c:p0", "t:e2"]
     assert wire == ["s:e1", "t:e0"]
     assert sniffed == ["d:p0", "s:e0", "t:e1"]
     everything = names(lab_header(PLAN, EPOCH).ports)
-    assert sorted(ours + wire + sniffed) == sorted(everything)
-    assert len(set(everything)) == 6
+    assert sorted(ours + acting + wire + sniffed) == sorted(everything)
+    assert len(set(everything)) == 8
 
 
 def test_a_header_says_where_the_frames_go_and_from_what_kind_of_node():
@@ -62,7 +71,7 @@ def test_a_header_says_where_the_frames_go_and_from_what_kind_of_node():
 
 @pytest.mark.parametrize(
     ("links", "ends", "sniffed"),
-    [((A,), 2, {A}), ((A, D), 4, {A, D}), ((), 0, set()), (None, 6, {A, D})],
+    [((A,), 2, {A}), ((A, D), 4, {A, D}), ((), 0, set()), (None, 8, {A, D})],
     ids=["one", "two", "none", "all"],
 )
 def test_only_the_links_that_were_named_are_captured(links, ends, sniffed):

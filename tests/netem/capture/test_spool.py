@@ -228,7 +228,7 @@ def test_after_a_flush_a_kill_takes_nothing_away(tmp_path, turn):
 
 def test_closing_twice_is_harmless(tmp_path):
     spool = Spool(tmp_path / "s", HEADER)
-    spool.close({"h0:p0": 3, "h0:p1": 0})
+    spool.close({"h0:p0": 3, "h0:p1": 0, "h9:p0": 5})
     spool.close()
     reader = SpoolReader(tmp_path / "s")
     assert list(reader.records()) == []
