@@ -145,6 +145,7 @@ class Rig:
                     tap=tap,
                     recorder=self.recorded,
                     index=index,
+                    peer_index=10 + index,
                 )
             )
         self.driver = FrameDriver(

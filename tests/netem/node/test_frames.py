@@ -256,6 +256,19 @@ async def test_what_dies_at_ingress_is_never_received():
         assert rig.driver.directions()[1].lost == 1
 
 
+async def test_what_passes_or_dies_at_ingress_is_recorded_as_sent_by_the_kernel_end():
+    """A loss that nobody can see in the capture would be a gap to guess at."""
+    with rigged(ingress=Impairment()) as rig:
+        rig.cables[0].far.send(b"passes")
+        await rig.turn()
+        rig.driver.change("h1:p0", LOST, rig.clock.now())
+        rig.cables[0].far.send(b"dies")
+        await rig.turn()
+        records = [(port, frame, killed) for _, port, frame, _, killed in rig.recorded.frames]
+        assert records == [(10, b"passes", False), (10, b"dies", True)]
+        assert rig.recorded.frames[1][3].startswith("dropped by loss")
+
+
 async def test_a_change_may_name_the_kernel_end():
     change = ChangePlan(index=0, at=0, on="h1:p0", set=LOST)
     with rigged(ingress=Impairment(), changes=[change]) as rig:
