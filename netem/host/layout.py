@@ -18,7 +18,7 @@ slot. What the last messages left behind is checked again at the end. Memory is 
 whatever the number of messages; a flow whose region holds one message has one in flight.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from netem.host.payload import WORD, start_of
@@ -120,41 +120,42 @@ class Layout:
 
 
 class Messages:
-    """Walks the messages of a list of works in order. The list may grow while it is walked."""
+    """Walks the messages of a list of works in order. The list may grow while it is walked.
+
+    `take()` returns the next message, or None for now.
+    """
 
     def __init__(self, layout: Layout, works: Sequence[WorkPlan]) -> None:
-        self._layout = layout
-        self._works = works
-        self._work = 0  # index of the work that the next message belongs to
-        self._of_work = 0  # messages of that work already taken
-        self._number = 0
-        self._receives = 0
-        self._position = start_of(layout.flow)
-        self._of_kind: dict[str, int] = {}
+        self.take: Callable[[], Message | None] = self._walk(layout, works).__next__
 
-    def take(self) -> Message | None:
-        """Return the next message, or None for now."""
-        if self._work == len(self._works):
-            return None
-        work = self._works[self._work]
-        kind = "write" if work.op in WRITES else work.op
-        of_kind = self._of_kind.get(kind, 0)
-        self._of_kind[kind] = of_kind + 1
-        self._of_work += 1
-        message = Message(
-            number=self._number,
-            work=work,
-            is_last=self._of_work == work.count,
-            position=self._position,
-            remote=self._layout.place(kind, of_kind) + work.remote_offset,
-            receive=self._receives if work.op in TAKES_RECEIVE else None,
-        )
-        self._number += 1
-        self._receives += work.op in TAKES_RECEIVE
-        self._position += (work.size + WORD - 1) // WORD * WORD
-        if message.is_last:
-            self._work, self._of_work = self._work + 1, 0
-        return message
+    @staticmethod
+    def _walk(layout: Layout, works: Sequence[WorkPlan]) -> Iterator[Message | None]:
+        number, receives, position = 0, 0, start_of(layout.flow)
+        of_kind: dict[str, int] = {}
+        at = 0
+        while True:
+            if at == len(works):
+                yield None
+                continue
+            work = works[at]
+            at += 1
+            kind = "write" if work.op in WRITES else work.op
+            step = (work.size + WORD - 1) // WORD * WORD
+            takes_receive = work.op in TAKES_RECEIVE
+            first = of_kind.get(kind, 0)
+            of_kind[kind] = first + work.count
+            for done in range(1, work.count + 1):
+                yield Message(
+                    number,
+                    work,
+                    done == work.count,
+                    position,
+                    layout.place(kind, first + done - 1) + work.remote_offset,
+                    receives if takes_receive else None,
+                )
+                number += 1
+                receives += takes_receive
+                position += step
 
 
 def _aligned(size: int) -> int:

@@ -11,18 +11,16 @@ message, at the wrong offset or from the wrong flow do not match. Making and che
 from functools import cache
 from zlib import crc32
 
-from wire.codec import ReadBuffer, WriteBuffer
-
 WORD = 8
 WORDS = 16_381
 PERIOD = WORD * WORDS
 
 
 @cache
-def _twice() -> bytes:
+def _twice() -> memoryview:
     """Return two periods, so that a piece of up to one period is one slice from any start."""
     words = [b"%c%06d " % (97 + number % 26, number) for number in range(WORDS)]
-    return b"".join(words) * 2
+    return memoryview(b"".join(words) * 2)
 
 
 def start_of(flow: str) -> int:
@@ -30,8 +28,11 @@ def start_of(flow: str) -> int:
     return crc32(flow.encode()) % WORDS * WORD
 
 
-def fill(buf: WriteBuffer, offset: int, position: int, size: int) -> None:
-    """Write `size` bytes of the stream from `position` on to `buf` at `offset`."""
+def fill(buf: memoryview, offset: int, position: int, size: int) -> None:
+    """Write `size` bytes of the stream from `position` on to `buf` at `offset`.
+
+    From view to view it is one copy; to a bytearray it would be two.
+    """
     table = _twice()
     while size > 0:
         piece = min(size, PERIOD)
@@ -40,16 +41,18 @@ def fill(buf: WriteBuffer, offset: int, position: int, size: int) -> None:
         offset, position, size = offset + piece, position + piece, size - piece
 
 
-def matches(buf: ReadBuffer, offset: int, position: int, size: int) -> bool:
-    """Return whether `buf` holds, at `offset`, the `size` bytes of the stream at `position`."""
+def matches(buf: bytearray, offset: int, position: int, size: int) -> bool:
+    """Return whether `buf` holds, at `offset`, the `size` bytes of the stream at `position`.
+
+    `startswith` compares in place; `==` of views goes item by item, of slices it copies both.
+    """
     if offset < 0 or offset + size > len(buf):
         return False
     table = _twice()
     while size > 0:
         piece = min(size, PERIOD)
         start = position % PERIOD
-        # Copied first: views are compared item by item, bytes by memcmp.
-        if bytes(buf[offset : offset + piece]) != table[start : start + piece]:
+        if not buf.startswith(table[start : start + piece], offset):
             return False
         offset, position, size = offset + piece, position + piece, size - piece
     return True

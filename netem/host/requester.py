@@ -16,12 +16,13 @@ from netem.host.events import (
     Chronicle,
 )
 from netem.host.layout import ATOMICS, Layout, Message, Messages
+from netem.host.memory import Memory
 from netem.host.payload import fill, matches
 from netem.topology.outcome import FlowReport
 from netem.topology.plan import QpPlan, RegionPlan, WorkPlan
 from transports.clock import Ns
 from transports.roce.completion import WcStatus, WorkCompletion
-from transports.roce.memory import HOST_ORDER, MemoryRegion
+from transports.roce.memory import HOST_ORDER
 from transports.roce.qp import QueuePair
 from transports.roce.work import SendWr, Sge, WrOpcode
 
@@ -57,30 +58,34 @@ class FlowRequester:
         plan: QpPlan,
         peer: QpPlan,
         qp: QueuePair,
-        region: MemoryRegion,
+        memory: Memory,
         chronicle: Chronicle,
         *,
         wrong_key: int,
     ) -> None:
         self.plan = plan
         self.layout = Layout(plan, peer)
-        self.report = FlowReport(flow=plan.flow, role="requester")
+        self.deadline: Ns | None = None  # when the next work wants to begin
+        self._report = FlowReport(flow=plan.flow, role="requester")
         self._qp = qp
-        self._region = region
+        self._memory = memory
         self._remote = peer.region
         self._wrong_key = wrong_key
         self._chronicle = chronicle
         self._works = list(plan.work)
-        self._messages = Messages(self.layout, self._works)
-        self._next: Message | None = None  # taken from _messages, not yet posted
+        self._take = Messages(self.layout, self._works).take
+        self._next: Message | None = None  # taken, not yet posted
         self._left: dict[int, int] = {}  # item -> works that are not complete
         for work in plan.work:
             self._left[work.item] = self._left.get(work.item, 0) + 1
         self._started: set[int] = set()
         self._flying: deque[Message] = deque()  # posted, oldest first; at most layout.depth
         self._signal_every = max(1, self.layout.depth // 2)
+        self._posted = 0
+        self._succeeded = 0
+        self._errors: dict[str, int] = {}
         self._word = 0  # what the atomics' word must hold now
-        self.deadline: Ns | None = None
+        self._poison = bytes([POISON]) * self.layout.local_slot
 
     @property
     def is_done(self) -> bool:
@@ -98,7 +103,7 @@ class FlowRequester:
         self.deadline = None
         while len(self._flying) < self.layout.depth:
             if self._next is None:
-                self._next = self._messages.take()
+                self._next = self._take()
             message = self._next
             if message is None:
                 break
@@ -114,33 +119,27 @@ class FlowRequester:
     def _post(self, message: Message, now: Ns) -> None:
         work, number = message.work, message.number
         if work.item not in self._started:
-            self._started.add(work.item)
-            self._chronicle.add(
-                now, ITEM_STARTED, flow=self.plan.flow, item=work.item, qp=self.plan.qp_num
-            )
-        if self.report.started is None:
-            self.report.started = now
-        slot = self.layout.local(number)
-        size = 8 if work.op in ATOMICS else work.size
-        if work.op in ATOMICS or work.op == "read":
-            self._region.view[slot : slot + size] = bytes([POISON]) * size
+            self._begin(work.item, now)
+        slot, size = self.layout.local(number), work.size
+        if work.op == "read" or work.op in ATOMICS:
+            size = 8 if work.op in ATOMICS else size
+            self._memory.view[slot : slot + size] = self._poison[:size]
         else:
-            fill(self._region.view, slot, message.position, size)
-        key = self._remote.r_key
+            fill(self._memory.view, slot, message.position, size)
         self._flying.append(message)
-        self.report.posted += 1
+        self._posted += 1
         self._qp.post_send(
             SendWr(
                 wr_id=number,
                 opcode=OPCODES[work.op],
-                sge=(Sge(self._region.addr + slot, size, self._region.l_key),),
+                sge=(Sge(self._memory.addr + slot, size, self._memory.l_key),),
                 remote_addr=self._remote.addr + message.remote,
-                r_key=self._wrong_key if work.bad_key else key,
+                r_key=self._wrong_key if work.bad_key else self._remote.r_key,
                 imm=work.imm,
                 invalidate_r_key=(
-                    invalidation_key(self._remote, message.receive or 0)
-                    if work.op == "send_inv" and not work.bad_key
-                    else self._wrong_key
+                    self._wrong_key
+                    if work.bad_key
+                    else invalidation_key(self._remote, message.receive or 0)
                 ),
                 compare=work.compare,
                 swap_add=work.swap_add,
@@ -152,43 +151,68 @@ class FlowRequester:
             now,
         )
 
+    def _begin(self, item: int, now: Ns) -> None:
+        self._started.add(item)
+        self._chronicle.add(
+            now, ITEM_STARTED, flow=self.plan.flow, item=item, qp=self.plan.qp_num
+        )
+        if self._report.started is None:
+            self._report.started = now
+
     def complete(self, completion: WorkCompletion, now: Ns) -> None:
         """Take the completion of a send request: it covers the unsignaled ones before it."""
-        while self._flying and self._flying[0].number <= completion.wr_id:
-            message = self._flying.popleft()
-            covers = message.number == completion.wr_id
-            status = completion.status if covers else WcStatus.SUCCESS
-            self._retire(message, status, completion.detail if covers else "", now)
+        flying, wr_id = self._flying, completion.wr_id
+        self._report.finished = now
+        while flying and flying[0].number <= wr_id:
+            message = flying.popleft()
+            if message.number < wr_id or completion.status == WcStatus.SUCCESS:
+                self._succeed(message, now)
+            else:
+                self._fail(message, completion, now)
 
-    def _retire(self, message: Message, status: WcStatus, detail: str, now: Ns) -> None:
-        report, work = self.report, message.work
-        report.statuses[status.name] = report.statuses.get(status.name, 0) + 1
-        report.finished = now
-        if status is WcStatus.SUCCESS:
-            report.bytes += work.size
-            if why := self._judge(message):
-                report.corrupt_messages += 1
-                self._tell(now, CORRUPT_MESSAGE, message, why=why)
-            if report.statuses[status.name] <= self._chronicle.VERBOSE:
-                self._tell(now, COMPLETION, message, status=status.name)
-        else:
-            if not report.first_error:
-                why = detail or f"QP {self.plan.qp_num:#x}"
-                report.first_error = f"{status.name}: {why}"
-            if report.statuses[status.name] <= self._chronicle.VERBOSE:
-                self._tell(now, COMPLETION, message, status=status.name, why=detail)
+    def _succeed(self, message: Message, now: Ns) -> None:
+        self._succeeded += 1
+        self._report.bytes += message.work.size
+        if why := self._judge(message):
+            self._report.corrupt_messages += 1
+            self._tell(now, CORRUPT_MESSAGE, message, why=why)
+        if self._succeeded <= self._chronicle.VERBOSE:
+            self._tell(now, COMPLETION, message, status=WcStatus.SUCCESS.name)
         if message.is_last:
-            self._left[work.item] -= 1
-            if not self._left[work.item]:
-                report.items_done.append(work.item)
-                self._chronicle.add(
-                    now,
-                    ITEM_DONE,
-                    flow=self.plan.flow,
-                    item=work.item,
-                    qp=self.plan.qp_num,
-                    status=status.name,
-                )
+            self._end(message.work.item, WcStatus.SUCCESS, now)
+
+    def _fail(self, message: Message, completion: WorkCompletion, now: Ns) -> None:
+        status, detail = completion.status.name, completion.detail
+        if not self._errors:
+            why = detail or f"QP {self.plan.qp_num:#x}"
+            self._report.first_error = f"{status}: {why}"
+        self._errors[status] = self._errors.get(status, 0) + 1
+        if self._errors[status] <= self._chronicle.VERBOSE:
+            self._tell(now, COMPLETION, message, status=status, why=detail)
+        if message.is_last:
+            self._end(message.work.item, completion.status, now)
+
+    def _end(self, item: int, status: WcStatus, now: Ns) -> None:
+        """Count a work of `item` as complete, and the item with its last one."""
+        self._left[item] -= 1
+        if not self._left[item]:
+            self._report.items_done.append(item)
+            self._chronicle.add(
+                now,
+                ITEM_DONE,
+                flow=self.plan.flow,
+                item=item,
+                qp=self.plan.qp_num,
+                status=status.name,
+            )
+
+    def report(self) -> FlowReport:
+        """Return what came out so far, without the queue pair's own counters."""
+        report = self._report
+        report.posted = self._posted
+        succeeded = {WcStatus.SUCCESS.name: self._succeeded} if self._succeeded else {}
+        report.statuses = succeeded | self._errors
+        return report
 
     def _tell(self, now: Ns, event: str, message: Message, **more: str) -> None:
         self._chronicle.add(
@@ -207,12 +231,12 @@ class FlowRequester:
         slot = self.layout.local(message.number)
         if work.op == "read":
             position = self.layout.stored(message.remote)
-            if not matches(self._region.view, slot, position, work.size):
+            if not matches(self._memory.bytes, slot, position, work.size):
                 return "the READ did not bring what lies in the peer's memory"
             return ""
         if work.op not in ATOMICS:
             return ""
-        got = int.from_bytes(self._region.view[slot : slot + 8], HOST_ORDER)
+        got = int.from_bytes(self._memory.view[slot : slot + 8], HOST_ORDER)
         want = self._word
         if work.op == "fetch_add":
             self._word = (got + work.swap_add) & _64_BITS

@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from typing import TypeAlias
 
 from netem.host.events import RETRANSMISSION, Chronicle
+from netem.host.memory import Memory
 from netem.host.requester import FlowRequester
 from netem.host.responder import RECEIVE, FlowResponder
 from netem.topology.outcome import FlowReport
@@ -50,23 +51,15 @@ class Workload:
 
     def _make_flow(self, plan: QpPlan, peer: QpPlan, wrong_key: int) -> None:
         device = self._devices[plan.port]
-        memory = plan.region
-        region = device.register(
-            device.alloc_pd(),
-            memory.addr,
-            memory.size,
-            memory.access,
-            l_key=memory.l_key,
-            r_key=memory.r_key,
-        )
+        memory = Memory.register(device, plan.region)
         key = plan.port, plan.qp_num
-        qp = self._qps[key] = _connected(device, region.pd, plan)
+        qp = self._qps[key] = _connected(device, memory.pd, plan)
         if plan.role == "requester":
             self.requesters[key] = FlowRequester(
-                plan, peer, qp, region, self.chronicle, wrong_key=wrong_key
+                plan, peer, qp, memory, self.chronicle, wrong_key=wrong_key
             )
         else:
-            responder = FlowResponder(plan, peer, qp, region, self.chronicle, device=device)
+            responder = FlowResponder(plan, peer, qp, memory, self.chronicle, device=device)
             self.responders[key] = responder
             responder.start(0)
 
@@ -162,21 +155,22 @@ class Workload:
 
     def reports(self, now: Ns) -> list[FlowReport]:
         """Return one report per end of a flow, with the queue pair's counters."""
-        found = []
         for responder in self.responders.values():
             responder.landed(now)
             responder.check_again(now)
-        ends: list[FlowRequester | FlowResponder] = [*self.requesters.values()]
-        ends += self.responders.values()
+        found = []
+        ends: list[FlowRequester | FlowResponder]
+        ends = [*self.requesters.values(), *self.responders.values()]
         for end in ends:
+            report = end.report()
             stats = self._qps[end.plan.port, end.plan.qp_num].stats
-            end.report.packets = stats.packets
-            end.report.retransmissions = stats.retransmissions
-            end.report.timeouts = stats.timeouts
-            end.report.naks = stats.naks
-            end.report.rnr_naks = stats.rnr_naks
-            end.report.duplicates = stats.duplicates
-            found.append(end.report)
+            report.packets = stats.packets
+            report.retransmissions = stats.retransmissions
+            report.timeouts = stats.timeouts
+            report.naks = stats.naks
+            report.rnr_naks = stats.rnr_naks
+            report.duplicates = stats.duplicates
+            found.append(report)
         return found
 
 

@@ -11,7 +11,7 @@ from netem.host.payload import PERIOD, WORD, fill, matches, start_of
 
 def stream(position, size):
     buf = bytearray(size)
-    fill(buf, 0, position, size)
+    fill(memoryview(buf), 0, position, size)
     return bytes(buf)
 
 
@@ -29,9 +29,8 @@ def test_it_does_not_matter_in_how_many_pieces_it_is_made(position, first, secon
 @pytest.mark.parametrize("size", [0, 1, 7, PERIOD - 1, PERIOD, PERIOD + 1, 3 * PERIOD + 5])
 def test_what_was_filled_matches_and_nothing_around_it_is_touched(size):
     buf = bytearray(b"\xee" * (size + 20))
-    fill(buf, 10, 77, size)
+    fill(memoryview(buf), 10, 77, size)
     assert matches(buf, 10, 77, size)
-    assert matches(memoryview(buf), 10, 77, size)
     assert buf[:10] == buf[10 + size :] == b"\xee" * 10
 
 
@@ -39,7 +38,7 @@ def test_what_was_filled_matches_and_nothing_around_it_is_touched(size):
 def test_one_wrong_byte_is_seen(wrong):
     size = PERIOD + 100
     buf = bytearray(size)
-    fill(buf, 0, 5, size)
+    fill(memoryview(buf), 0, 5, size)
     buf[wrong] ^= 1
     assert not matches(buf, 0, 5, size)
 
@@ -47,7 +46,7 @@ def test_one_wrong_byte_is_seen(wrong):
 @pytest.mark.parametrize("shift", [1, 8, 256, 1024, 4096, 65_536, 1 << 20, 1 << 24])
 def test_bytes_from_elsewhere_in_the_flow_do_not_match(shift):
     buf = bytearray(64)
-    fill(buf, 0, 1000 + shift, 64)
+    fill(memoryview(buf), 0, 1000 + shift, 64)
     assert not matches(buf, 0, 1000, 64)
 
 

@@ -47,11 +47,10 @@ class Pair:
     def region(self, name):
         workload = self.hosts[name]._workload
         (end,) = {**workload.requesters, **workload.responders}.values()
-        return end._region.view
+        return end._memory.bytes
 
-    def flow(self, name):
-        (flow,) = self.hosts[name].report().flows
-        return flow
+    def flow(self, name, flow="0/h0->h1/0"):
+        return {flow.flow: flow for flow in self.hosts[name].report().flows}[flow]
 
     def events(self, name, event):
         return [told.fields for told in self.told[name] if told.event == event]
@@ -199,11 +198,10 @@ class TestOrder:
         plan = make_plan(WRITE, "{op: write, from: h1, to: h0, size: 8B, after: 0}")
         both = Pair(plan)
         both.settle()
-        reports = {flow.flow: flow for flow in both.hosts["h1"].report().flows}
-        assert reports["1/h1->h0/0"].posted == 0
+        assert both.flow("h1", "1/h1->h0/0").posted == 0
         both.hosts["h1"].release(0, both.now)
         both.settle()
-        assert reports["1/h1->h0/0"].statuses == {"SUCCESS": 1}
+        assert both.flow("h1", "1/h1->h0/0").statuses == {"SUCCESS": 1}
 
     def test_a_finished_item_is_told_once_with_its_flow(self, pair):
         both = pair(WRITE)
