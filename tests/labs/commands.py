@@ -1,0 +1,106 @@
+"""Running `fabriclab` from outside, as its user does, and looking at what it leaves."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+from netem.analysis.reader import read_capture
+from wire.codec import DecodeError
+from wire.roce.packet import locate
+
+FABRICLAB = (sys.executable, "-P", "-m", "netem")
+LIMIT_S = 120
+
+
+def fabriclab(*argv, cwd, **kwargs):
+    """Run a verb to its end; standard output and error are kept apart."""
+    return subprocess.run(
+        [*FABRICLAB, *map(str, argv)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        **kwargs,
+    )
+
+
+def start(*argv, cwd):
+    """Start a verb in a session of its own; the caller ends it."""
+    return subprocess.Popen(
+        [*FABRICLAB, *map(str, argv)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def result(folder):
+    """Return run.json."""
+    return json.loads((Path(folder) / "run.json").read_text())
+
+
+def captured(folder):
+    """Return the frames of a run's capture, in order."""
+    with (Path(folder) / "lab.pcapng").open("rb") as file:
+        return list(read_capture(file))
+
+
+def wrong_icrcs(frames):
+    """Count RoCE frames whose ICRC is not what these few lines make of the bytes.
+
+    Written down from IBTA vol. 1, annex A17, apart from the product: eight bytes of ones, the
+    headers with every field that a router may change as ones, the rest as it is.
+    """
+    wrong = checked = 0
+    for frame in frames:
+        if any(remark.startswith("corrupted") for remark in frame.remarks):
+            continue
+        try:
+            ip, udp, bth, icrc = locate(frame.frame)
+        except DecodeError:
+            continue
+        packet = bytearray(frame.frame[ip:icrc])
+        udp, bth = udp - ip, bth - ip
+        if packet[0] >> 4 == 4:
+            packet[1] = packet[8] = packet[10] = packet[11] = 0xFF
+        else:
+            packet[0] |= 0x0F
+            packet[1] = packet[2] = packet[3] = packet[7] = 0xFF
+        packet[udp + 6] = packet[udp + 7] = packet[bth + 4] = 0xFF
+        want = zlib.crc32(8 * b"\xff" + packet).to_bytes(4, "little")
+        wrong += want != frame.frame[icrc : icrc + 4]
+        checked += 1
+    return wrong, checked
+
+
+def processes_of(folder):
+    """Return the pids of processes whose command line or log names the run folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            for fd in (entry / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    if str(folder) in str(fd.readlink()):
+                        found.append(int(entry.name))
+                        break
+    return found
+
+
+def wait_until(holds, what, limit_s=20.0):
+    """Wait for a condition, not for a while."""
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not in {limit_s} s: {what}"
+        os.sched_yield()

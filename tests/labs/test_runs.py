@@ -1,0 +1,92 @@
+"""Every built-in lab on real sockets: its expectations met, its capture right.
+
+The verdict of a run counts, and beside it what an independent reader finds in its capture: the
+ICRC of every frame by a few lines of the test's own, times that never run back, every frame
+once at each port. tshark judges the same captures in tests/interop.
+"""
+
+import pytest
+
+from netem.lab.find import built_in
+from tests.labs.commands import captured, fabriclab, result, start, wrong_icrcs
+
+pytestmark = [pytest.mark.slow, pytest.mark.needs("netns")]
+
+FORMS = {
+    "frame-ipv6": (),
+    "frame-ipv4": ("--set", "defaults.host.family=ipv4"),
+    "datagram": ("--set", "defaults.host.mode=datagram"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("lab", built_in())
+def test_a_built_in_lab_meets_its_expectations(lab, form, tmp_path):
+    ran = fabriclab("run", lab, *FORMS[form], "--out", tmp_path / "run", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    run = result(tmp_path / "run")
+    assert run["verdict"] == "pass"
+    assert run["capture"]["complete"]
+    frames = captured(tmp_path / "run")
+    assert len(frames) == run["capture"]["frames"]
+    times = [frame.at for frame in frames]
+    assert times == sorted(times), "P05: times never run back"
+    wrong, checked = wrong_icrcs(frames)
+    assert checked > 10
+    assert not wrong
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_frame_is_captured_twice_or_missed(form, tmp_path):
+    """P08: the capture counts what the port counts."""
+    ran = fabriclab("run", "two-hosts", *FORMS[form], "--out", tmp_path / "run", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    run = result(tmp_path / "run")
+    sent = {link["direction"].partition("->")[0]: link["frames"] for link in run["links"]}
+    seen = dict.fromkeys(sent, 0)
+    for frame in captured(tmp_path / "run"):
+        seen[frame.port] += 1
+    assert seen == sent
+
+
+@pytest.mark.needs("userns")
+@pytest.mark.parametrize("lab", ["two-hosts", "rc-errors", "bridge-pair"])
+def test_an_ordinary_user_runs_labs(lab, ordinary_user):
+    out = ordinary_user.folder / lab
+    ran = ordinary_user.run(
+        ordinary_user.python, "-P", "-m", "netem", "run", lab, "--out", str(out)
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert result(out)["verdict"] == "pass"
+
+
+def test_the_simulator_gives_the_same_file_twice(tmp_path):
+    for name in ("one", "two"):
+        ran = fabriclab("sim", "two-hosts-lossy", "--out", tmp_path / name, cwd=tmp_path)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+    files = [(tmp_path / name / "lab.pcapng").read_bytes() for name in ("one", "two")]
+    assert files[0] == files[1]
+    ran = fabriclab(
+        "sim", "two-hosts-lossy", "--seed", 8, "--out", tmp_path / "three", cwd=tmp_path
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert (tmp_path / "three" / "lab.pcapng").read_bytes() != files[0]
+
+
+def test_two_labs_at_once_and_the_same_lab_twice(tmp_path):
+    """L02: nothing of one lab can meet anything of another."""
+    runs = [start("run", lab, cwd=tmp_path) for lab in ("two-hosts", "two-hosts", "psn-gap")]
+    for run in runs:
+        out, err = run.communicate(timeout=100)
+        assert run.returncode == 0, out + err
+    folders = sorted(path.name for path in (tmp_path / "fabriclab-runs").iterdir())
+    assert folders == ["psn-gap-1", "two-hosts-1", "two-hosts-2"]
+
+
+def test_demo_tells_the_story(tmp_path):
+    ran = fabriclab("demo", "--out", tmp_path / "run", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for said in ("dropped by fault 0", "NAK PSN_SEQUENCE_ERROR", "retransmission: NAK"):
+        assert said in ran.stdout
+    assert str(tmp_path / "run" / "lab.pcapng") in ran.stdout
+    assert max(map(len, ran.stdout.splitlines())) <= 160

@@ -1,0 +1,98 @@
+"""Labs that stay: up, exec, inspect, down, as a person uses them."""
+
+import json
+import os
+import uuid
+
+import pytest
+
+from netem.lab import registry
+from tests.labs.commands import captured, fabriclab, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.needs("netns", "tap")]
+
+LAB = """
+name: {name}
+seed: 1
+topology:
+  nodes: {{h0: {{}}, h1: {{}}, h2: {{}}, br0: {{kind: bridge}}}}
+  links:
+    - {{endpoints: ["h0:p0", "br0:e0"], delay: 1ms}}
+    - {{endpoints: ["h1:p0", "br0:e1"]}}
+    - {{endpoints: ["h2:p0", "br0:e2"]}}
+"""
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """A lab that is up; down at the end whatever the test did."""
+    name = f"t{uuid.uuid4().hex[:8]}"
+    file = tmp_path / f"{name}.yaml"
+    file.write_text(LAB.format(name=name))
+    ran = fabriclab("up", file, "--out", tmp_path / "run", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    yield name, file, tmp_path
+    fabriclab("down", name, cwd=tmp_path)
+    assert registry.find(name) is None
+
+
+def test_ping_traceroute_and_names_work_between_nodes(lab):
+    name, _, place = lab
+    for argv in (("ping", "-c", 2, "-i", "0.2", "h1"), ("ping", "-c", 1, "h2")):
+        ran = fabriclab("exec", "--lab", name, "h0", "--", *argv, cwd=place)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+    ran = fabriclab("exec", "--lab", name, "h2", "cat", "/etc/hosts", cwd=place)
+    assert {"h0", "h1", "h2"} <= set(ran.stdout.split())
+    down = fabriclab("down", name, cwd=place)
+    assert down.returncode == 0, down.stdout + down.stderr
+    ports = {frame.port for frame in captured(place / "run")}
+    assert {"h0:p0", "br0:e1", "h1:p0", "br0:e0"} <= ports
+
+
+def test_exec_exits_as_the_command_does(lab):
+    name, _, place = lab
+    assert (
+        fabriclab("exec", "--lab", name, "h0", "sh", "-c", "exit 7", cwd=place).returncode == 7
+    )
+    ran = fabriclab("exec", "--lab", name, "h9", "true", cwd=place)
+    assert ran.returncode == 2
+    assert "h0" in ran.stderr
+
+
+def test_up_twice_is_up_once_and_down_twice_is_quiet(lab):
+    name, file, place = lab
+    pid = registry.find(name).pid
+    again = fabriclab("up", file, "--json", cwd=place)
+    assert again.returncode == 0
+    assert json.loads(again.stdout)["pid"] == pid
+    assert fabriclab("down", name, cwd=place).returncode == 0
+    quiet = fabriclab("down", name, cwd=place)
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
+def test_inspect_shows_what_is_in_force(lab):
+    """I01: keys on the link are applied at the start and can be read back."""
+    name, _, place = lab
+    ran = fabriclab("inspect", "--lab", name, "--json", cwd=place)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    facts = json.loads(ran.stdout)
+    links = {link["direction"]: link for link in facts["links"]}
+    assert links["h0:p0->br0:e0"]["impairment"]["delay"] == 1_000_000
+    assert links["h1:p0->br0:e1"]["impairment"]["delay"] == 0
+
+
+def test_an_idle_lab_is_silent(lab):
+    """P07: no frames on links that nobody uses, for as long as the commands here take."""
+    name, _, place = lab
+    fabriclab("inspect", "--lab", name, cwd=place)
+    assert fabriclab("down", name, cwd=place).returncode in {0, 4}
+    assert captured(place / "run") == []
+
+
+def test_a_killed_lab_is_down_and_can_be_brought_up_again(lab):
+    """L01: nothing is in the way of the next one."""
+    name, file, place = lab
+    os.kill(registry.find(name).pid, 9)
+    wait_until(lambda: registry.find(name) is None, "the lab is gone")
+    ran = fabriclab("up", file, "--out", place / "again", cwd=place)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
