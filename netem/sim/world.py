@@ -35,7 +35,6 @@ from wire.codec import ReadBuffer
 
 # Ours
 HOP: Ns = 500  # a NIC, a metre of cable and a NIC: time moves even where a lab has no delay
-EPOCH: Ns = 1_704_067_200 * S  # 2024-01-01 UTC, of every simulated capture
 # Limit: 100 turns of one machine in one instant; a healthy one needs two or three.
 MAX_TURNS = 100
 PROGRESS_EVERY = 4096  # instants
