@@ -16,8 +16,9 @@ from netem.capture.sniff import NAME, Sniffer, fork_sniffer, realtime_minus_mono
 from netem.capture.spool import SpoolPort, SpoolReader
 from netem.kernel.namespaces import inside
 from netem.kernel.run import KernelError, run
-from netem.kernel.sandbox import Sandbox, fork_nodes, hold
+from netem.kernel.sandbox import fork_nodes, hold
 from netem.topology.plan import LinkPlan, NodePlan, Plan, PortPlan
+from tests.sandboxed import in_sandbox
 from wire.pcap import read
 from wire.pcapng import read_packets
 
@@ -82,12 +83,6 @@ def frame(source, target, number, tag=b"", kind=0x88B5):
     macs = bytes.fromhex(f"02000000000{target} 02000000000{source}")
     body = number.to_bytes(4, "big") + bytes(number % 900 + 40)
     return macs + tag + kind.to_bytes(2, "big") + body
-
-
-def sandboxed(main):
-    """Run `main` in a sandbox of its own; its assertions are this test's."""
-    with Sandbox.enter(lambda _: main() or 0) as sandbox:
-        assert sandbox.wait(60) == 0
 
 
 def wait_until(is_so):
@@ -164,16 +159,23 @@ def test_the_sniffer_and_tcpdump_see_the_same_bytes(folder):
         assert frames_of(reader, "s:e0") == back
         assert reader.end.missing == {}
 
-    sandboxed(main)
+    in_sandbox(main)
     reader = SpoolReader(folder / "nodes" / f"{NAME}.spool")
     for name in ("e0", "e1"):
         capture = read((folder / f"{name}.pcap").read_bytes())
         assert frames_of(reader, f"s:{name}") == [record.data for record in capture.records]
 
 
-@pytest.mark.needs("netns")
 @pytest.mark.slow
-def test_times_are_emulated_and_in_order(folder):
+@pytest.mark.parametrize(
+    "user_namespace",
+    [
+        pytest.param(False, marks=pytest.mark.needs("netns")),
+        pytest.param(True, marks=pytest.mark.needs("userns")),
+    ],
+    ids=["root", "user namespace"],
+)
+def test_times_are_emulated_and_in_order(folder, user_namespace):
     def main():
         pids = build()
         sniffer = fork_sniffer(PLAN, pids, folder, 10**18)
@@ -191,7 +193,7 @@ def test_times_are_emulated_and_in_order(folder):
         (folder / "took").write_text(str(took))
 
     path = folder / "nodes" / f"{NAME}.spool"
-    sandboxed(main)
+    in_sandbox(main, user_namespace=user_namespace)
     took = int((folder / "took").read_text())
     times = [p.ts_ns - 10**18 for p in read_packets((folder / "lab.pcapng").read_bytes())]
     assert times == sorted(times)
@@ -211,7 +213,7 @@ def test_frames_of_before_the_start_are_kept_and_a_run_that_never_starts_ends(fo
         assert frames_of(reader, "s:e0") == back
         assert all(record.at < 0 for record in reader.records())
 
-    sandboxed(main)
+    in_sandbox(main)
 
 
 @pytest.mark.needs("netns")
@@ -232,7 +234,7 @@ def test_a_full_ring_counts_what_it_loses_and_the_run_is_marked(folder):
         os.kill(sniffer.pid, signal.SIGCONT)
         assert sniffer.stop()
 
-    sandboxed(main)
+    in_sandbox(main)
 
 
 @pytest.mark.needs("netns")
@@ -249,7 +251,7 @@ def test_a_sniffer_that_is_killed_leaves_all_that_it_saw(folder):
         assert not sniffer.stop()
         assert len(list(SpoolReader(path).records())) == 27
 
-    sandboxed(main)
+    in_sandbox(main)
 
 
 @pytest.mark.needs("netns")
@@ -260,7 +262,7 @@ def test_an_end_that_is_not_there_is_one_clear_line(folder):
         with pytest.raises(KernelError, match=r"^sniffer: packet ring: No such device$"):
             fork_sniffer(PLAN, pids, folder, 0)
 
-    sandboxed(main)
+    in_sandbox(main)
 
 
 def test_only_the_kernels_ends_are_sniffed():
