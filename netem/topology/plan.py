@@ -12,6 +12,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from netem.impair.model import NEUTRAL, Impairment
+from netem.topology.switch_plan import PortFacing, SwitchPlan
 from transports.clock import Ns
 
 NodeKind = Literal["host", "bridge", "linux", "guest", "switch"]
@@ -40,6 +41,7 @@ class PortPlan(Frozen, frozen=True):
     egress: Impairment = NEUTRAL  # what this node does to what it sends here
     ingress: Impairment | None = None  # only where the peer is a kernel end we act for
     trains: bool = False  # offload settings for UDP segment trains; else byte-accurate
+    faces: PortFacing = "fabric"  # a switch's port: what is at the other end
 
 
 class Neighbour(Frozen, frozen=True):
@@ -125,6 +127,7 @@ class NodePlan(Frozen, frozen=True):
     ports: tuple[PortPlan, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     qps: tuple[QpPlan, ...] = ()
+    switch: SwitchPlan | None = None  # of kind "switch"; None: all defaults
 
 
 class LinkPlan(Frozen, frozen=True):

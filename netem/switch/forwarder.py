@@ -1,0 +1,86 @@
+"""The seam between the pipeline and forwarding: a frame in, what becomes of it out.
+
+Everything that decides where a frame goes, and everything that rewrites it on the way (hop
+limit, MAC addresses, SRv6), is behind this. What the pipeline does afterwards (class, buffer,
+queue, mark, trim, pace) is the same whatever forwarded the frame.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, TypeAlias
+
+from netem.switch.learning import LearningBridge
+from netem.topology.plan import NodePlan
+from transports.clock import Ns
+from wire.codec import ReadBuffer
+
+
+class Decision(NamedTuple):
+    """The frame leaves by `port`. `frame` is what came in, or its rewritten copy."""
+
+    port: str
+    frame: ReadBuffer
+
+
+class Flood(NamedTuple):
+    """The frame leaves by each of these ports."""
+
+    ports: tuple[str, ...]
+    frame: ReadBuffer
+
+
+class Drop(NamedTuple):
+    """The frame goes no further; `reason` is the name of a counter: "no_route".
+
+    `answers` are frames that the switch makes because of it: an ICMP error.
+    """
+
+    reason: str
+    answers: tuple[Decision, ...] = ()
+
+
+class Punt(NamedTuple):
+    """The frame was for the switch itself; these are its answers, to an echo request say."""
+
+    answers: tuple[Decision, ...] = ()
+
+
+Verdict: TypeAlias = Decision | Flood | Drop | Punt
+
+
+class Backlog(Protocol):
+    """What path choice may ask the pipeline: how much waits at a port, in bytes."""
+
+    def __call__(self, port: str, /) -> int: ...
+
+
+class Forwarder(Protocol):
+    """Decides where frames go. Never raises for anything that a peer can send."""
+
+    def forward(self, port: str, frame: ReadBuffer, now: Ns, /) -> Verdict:
+        """Decide about one frame, from its Ethernet header on, that came in by `port`.
+
+        The view is valid until the call returns and may be handed back in the verdict: the
+        pipeline copies what it keeps.
+        """
+
+    def counters(self) -> Mapping[str, int]:
+        """Return what was counted, monotonic, by names that are unique within the switch."""
+
+
+class LearningForwarder:
+    """Bridges by learned addresses; nothing is routed, nothing rewritten."""
+
+    def __init__(self, node: NodePlan) -> None:
+        self._bridge = LearningBridge(port.name for port in node.ports)
+
+    def forward(self, port: str, frame: ReadBuffer, now: Ns) -> Verdict:
+        refused = self._bridge.refused
+        ports = self._bridge.forward(port, frame, now)
+        if len(ports) == 1:
+            return Decision(ports[0], frame)
+        if ports:
+            return Flood(ports, frame)
+        return Drop("filtered" if self._bridge.refused == refused else "not_bridged")
+
+    def counters(self) -> Mapping[str, int]:
+        return {"flooded": self._bridge.flooded}
