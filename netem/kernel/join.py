@@ -18,7 +18,6 @@ from typing import NoReturn
 
 from netem.kernel import processes
 from netem.kernel.libc import (
-    CLONE_NEWNET,
     CLONE_NEWNS,
     CLONE_NEWPID,
     CLONE_NEWUSER,
@@ -27,9 +26,8 @@ from netem.kernel.libc import (
     MS_NOEXEC,
     MS_NOSUID,
     mount,
-    setns,
 )
-from netem.kernel.namespaces import enter_new_mount_namespace, namespace_id
+from netem.kernel.namespaces import enter_network_of, enter_new_mount_namespace, namespace_id
 from netem.kernel.run import KernelError
 
 CANNOT_ENTER = 125
@@ -57,7 +55,7 @@ def run_inside(
         visitor = os.fork()
         if not visitor:
             os.close(report_in)
-            _visit(caller, report_out, pid, node, partial(_be_command, argv, env))
+            _visit(caller, report_out, pid, partial(_be_command, node, argv, env))
         os.close(report_out)
         status = os.waitpid(visitor, 0)[1]
     with os.fdopen(report_in) as report:
@@ -80,18 +78,18 @@ def _interrupts_ignored() -> Iterator[None]:
 
 
 def _visit(
-    caller: int, report: int, pid: int, node: int | None, command: Callable[[int], NoReturn]
+    caller: int, report: int, pid: int, command: Callable[[int, int], NoReturn]
 ) -> NoReturn:
     code = CANNOT_ENTER
     try:
         processes.die_with_parent(caller)
-        _enter(pid, node)
+        _enter(pid)
         processes.die_with_parent(caller)
         alive_in, alive_out = os.pipe()
         child = os.fork()
         if not child:
             os.close(alive_out)
-            command(alive_in)
+            command(alive_in, report)
         os.close(alive_in)
         os.close(report)
         code = processes.exit_code(os.waitpid(child, 0)[1])
@@ -101,36 +99,33 @@ def _visit(
         os._exit(code)
 
 
-def _enter(pid: int, node: int | None) -> None:
-    """Enter pid 1's namespaces, then the node's own; the pid namespace is for children only."""
-    path = Path("/proc/self/cwd").readlink()
-    parts = {
-        "user": CLONE_NEWUSER,
-        "mnt": CLONE_NEWNS,
-        "net": CLONE_NEWNET,
-        "uts": CLONE_NEWUTS,
-        "pid": CLONE_NEWPID,
-    }
-    fds = {kind: os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in parts}
-    if namespace_id(pid, "user") == namespace_id("self", "user"):
-        os.close(fds.pop("user"))  # entering one's own again is refused
-    for kind, fd in fds.items():
-        setns(fd, parts[kind])
-        os.close(fd)
-    if node is not None:
-        for kind in ("net", "uts"):  # /proc is the sandbox's by now, and so is the pid
-            fd = os.open(f"/proc/{node}/ns/{kind}", os.O_RDONLY)
-            setns(fd, parts[kind])
-            os.close(fd)
+def _enter(pid: int) -> None:
+    """Enter the namespaces of pid 1; the pid namespace is for children only."""
+    folder = Path("/proc/self/cwd").readlink()
+    flags = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWPID
+    if namespace_id(pid, "user") != namespace_id("self", "user"):
+        flags |= CLONE_NEWUSER  # entering one's own again is refused
+    enter_network_of(pid, flags)
     with contextlib.suppress(OSError):
-        os.chdir(path)  # entering a mount namespace leads to its root folder
+        os.chdir(folder)  # entering a mount namespace leads to its root folder
 
 
-def _be_command(argv: Sequence[str], env: Mapping[str, str] | None, alive: int) -> NoReturn:
+def _be_command(
+    node: int | None,
+    argv: Sequence[str],
+    env: Mapping[str, str] | None,
+    alive: int,
+    report: int,
+) -> NoReturn:
+    processes.die_with_outer_parent(alive)
+    if node is not None:
+        try:
+            enter_network_of(node, CLONE_NEWUTS)
+        except OSError as error:
+            os.write(report, f"node with pid {node}: {error}".encode())
+            os._exit(CANNOT_ENTER)
     code = CANNOT_RUN
     try:
-        processes.die_with_outer_parent(alive)
-        os.close(alive)
         _show_own_interfaces()
         # What Python or we ignore, the command would ignore too.
         for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):

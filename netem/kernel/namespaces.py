@@ -38,6 +38,18 @@ def enter_new_network_namespace() -> None:
     unshare(CLONE_NEWNET)
 
 
+def enter_network_of(pid: int, other_flags: int = 0) -> None:
+    """Move the calling thread to the network namespace of `pid`, and to others of its.
+
+    By pidfd and not by /proc/PID, which in some containers shows the pids of another namespace.
+    """
+    fd = os.pidfd_open(pid)
+    try:
+        setns(fd, CLONE_NEWNET | other_flags)
+    finally:
+        os.close(fd)
+
+
 def enter_new_mount_namespace() -> None:
     """Make mounts private to the caller: none goes out to the host, none comes in."""
     unshare(CLONE_NEWNS)
@@ -65,10 +77,10 @@ def inside(pid: int | None) -> Iterator[None]:
         yield
         return
     with contextlib.ExitStack() as fds:
-        there = _open(f"/proc/{pid}/ns/net", fds)
         # Of the thread, not of the process: another thread may be visiting elsewhere.
-        back = _open("/proc/thread-self/ns/net", fds)
-        setns(there, CLONE_NEWNET)
+        back = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        fds.callback(os.close, back)
+        enter_network_of(pid)
         try:
             yield
         finally:
@@ -78,9 +90,3 @@ def inside(pid: int | None) -> Iterator[None]:
 def control_socket() -> socket.socket:
     """Return a socket for ioctls about the interfaces of the namespace it is opened in."""
     return socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-
-
-def _open(path: str, fds: contextlib.ExitStack) -> int:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    fds.callback(os.close, fd)
-    return fd

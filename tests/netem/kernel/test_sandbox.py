@@ -1,6 +1,7 @@
 """The sandbox: what it separates, how it ends, and that nothing is left of it."""
 
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -10,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from netem.kernel import processes
-from netem.kernel.run import KernelError
+from netem.kernel.join import run_inside
+from netem.kernel.libc import CLONE_NEWNS, CLONE_NEWPID, mount
+from netem.kernel.namespaces import enter_new_user_namespace, keep_mounts_private
+from netem.kernel.run import KernelError, run, run_json
 from netem.kernel.sandbox import (
     RUNTIME,
     Gate,
@@ -335,6 +339,55 @@ except ChildProcessError:
 """
     done = ordinary_user.run(ordinary_user.python, "-c", code)
     assert done.stdout == "unshare: [Errno 1] unshare: Operation not permitted\nno child\n"
+
+
+def in_a_container(body):
+    """Call body() where parts of /proc are covered and none may be mounted anew."""
+    read_end, write_end = os.pipe()
+    outer = os.fork()
+    if not outer:
+        enter_new_user_namespace(CLONE_NEWNS | CLONE_NEWPID)
+        inner = os.fork()
+        if not inner:
+            keep_mounts_private()
+            mount("proc", "/proc", "proc")
+            mount("cover", "/proc/tty", "tmpfs")
+            os.write(write_end, pickle.dumps(body()))
+            os._exit(0)
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1]))
+    assert os.waitpid(outer, 0)[1] == 0
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as answer:
+        return pickle.load(answer)
+
+
+@pytest.mark.needs("userns")
+def test_a_lab_is_made_where_proc_is_covered_and_shows_other_pids():
+    def make():
+        def lab():
+            pids = fork_nodes({"h0": hold, "h1": hold})
+            run(("ip", "link", "add", "name", "p0", "netns", str(pids["h0"]), "type", "veth",
+                 "peer", "name", "p0", "netns", str(pids["h1"])))  # fmt: skip
+            links = [run_json(("ip", "-json", "link"), pid) for pid in pids.values()]
+            return os.getpid(), Path("/proc/self").readlink(), [len(link) for link in links]
+
+        def enter_it():
+            def main(channel):
+                channel.sendall(str(fork_node(hold, name="h0")).encode())
+                channel.recv(1)
+
+            with Sandbox.enter(main, user_namespace=True) as sandbox:
+                node = int(sandbox.channel.recv(9))
+                argv = ["sh", "-c", "test $(hostname) = h0"]
+                return run_inside(sandbox.pid, argv, node=node)
+
+        return in_sandbox(lab, user_namespace=True), enter_it()
+
+    (pid, shown, links), code = in_a_container(make)
+    assert pid == 1
+    assert str(shown) != "1"
+    assert links == [2, 2]
+    assert code == 0
 
 
 def test_output_after_detach_goes_to_the_log(tmp_path):
