@@ -252,17 +252,29 @@ def _is_turn(packet: Packet, before: Packet | None) -> bool:
     return packet.is_changed
 
 
+def _turns(packets: Sequence[Packet]) -> Iterator[int]:
+    """Yield the indices at which the story takes a turn."""
+    last: dict[str, Packet] = {}  # by who sent it
+    for index, packet in enumerate(packets):
+        if _is_turn(packet, last.get(packet.source)):
+            yield index
+        last[packet.source] = packet
+
+
 def _chosen(packets: Sequence[Packet], limit: int) -> list[int]:
     """Return the indices of the packets to show, in order: some more than `limit` at most."""
-    last: dict[str, Packet] = {}  # by who sent it
-    chosen: set[int] = set()
+    turns = list(_turns(packets))
     room = limit * TURNS_SHARE
-    for index, packet in enumerate(packets):
-        if len(chosen) >= room:
-            break
-        if _is_turn(packet, last.get(packet.source)):
-            chosen.update(range(max(index - 1, 0), min(index + 2, len(packets))))
-        last[packet.source] = packet
+    share = max(room / max(len({packets[index].dest_qp for index in turns}), 1), 3)
+    chosen: set[int] = set()
+    spent: Counter[int] = Counter()
+    for most in (share, room):  # each queue pair tells its story first, then whoever has more
+        for index in turns:
+            context = set(range(max(index - 1, 0), min(index + 2, len(packets)))) - chosen
+            qp = packets[index].dest_qp
+            if spent[qp] + len(context) <= most and len(chosen) + len(context) <= room:
+                spent[qp] += len(context)
+                chosen |= context
     for index, packet in enumerate(packets):
         if len(chosen) >= limit:
             break

@@ -151,7 +151,7 @@ def _row(packet: Packet, left: str, start: Ns, *, tell_qp: bool) -> Row:
 
 def _gap(gap: Gap) -> Row:
     (name, count), *others = gap.counts
-    rest = ", ".join(f"{count} {name}" for name, count in others)
+    rest = "and " * bool(others) + ", ".join(f"{count} {name}" for name, count in others)
     return Row(RowKind.GAP, None, rightward=True, label=f"... {count} more {name}", remark=rest)
 
 

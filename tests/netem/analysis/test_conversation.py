@@ -1,6 +1,10 @@
 """Which packets of a conversation matter, and that the rest is counted."""
 
+import itertools
+
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from netem.analysis.conversation import Gap, Packet, conversations
 from netem.analysis.names import Names
@@ -156,6 +160,35 @@ def test_many_refusals_leave_room_for_nothing_but_a_count(make, converse):
     assert 20 <= shown <= 45  # one packet between two others is shown, not counted
     assert isinstance(steps[-1], Gap)
     assert shown + steps[-1].total == 200
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["FIRST", "MIDDLE", "LAST", "ack", "nak"]),
+            st.integers(0, 20),
+            st.sampled_from(["", "", "dropped by loss 1%", "retransmission: NAK"]),
+        ),
+        min_size=1,
+        max_size=80,
+    ),
+    st.integers(3, 30),
+)
+def test_every_packet_is_shown_or_counted_once(make, converse, story, limit):
+    rows = []
+    for n, (kind, psn, comment) in enumerate(story):
+        if kind in {"ack", "nak"}:
+            rows.append((n, "h1:p0", getattr(make, kind)(psn), comment))
+        else:
+            rows.append((n, "h0:p0", make.write(kind, psn, 8), comment))
+    steps = converse(*rows).steps(limit)
+    shown = [step.number for step in steps if isinstance(step, Packet)]
+    assert len(set(shown)) == len(shown) <= 2 * limit
+    assert len(shown) + sum(step.total for step in steps if isinstance(step, Gap)) == len(rows)
+    assert not any(
+        isinstance(a, Gap) and isinstance(b, Gap) for a, b in itertools.pairwise(steps)
+    )
 
 
 def test_a_held_up_packet_is_a_turn_only_if_a_fault_held_it(make, converse):

@@ -20,7 +20,7 @@ time us  h0                                          h1
  12.000  |<------- NAK PSN_SEQUENCE_ERROR psn 0x14 --|
  13.000  |-- WRITE_MIDDLE psn 0x14 1024 B ---------->|  retransmission: NAK
  13.680  |-- WRITE_MIDDLE psn 0x15 1024 B ---------->|  retransmission: NAK
-         |   ... 9 more WRITE_MIDDLE again           |  1 WRITE_LAST again
+         |   ... 9 more WRITE_MIDDLE again           |  and 1 WRITE_LAST again
  24.000  |<-------------------------- ACK psn 0x1f --|
  30.000  |-- READ_REQUEST psn 0x20 4096 B ---------->|
  32.000  |    X--- READ_RESPONSE_ONLY psn 0x20 4 B --|  dropped by loss 1%
