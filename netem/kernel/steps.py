@@ -29,7 +29,7 @@ from typing import TypeAlias
 from netem.kernel import offloads, sysctl
 from netem.kernel.links import await_running
 from netem.kernel.namespaces import control_socket, inside
-from netem.kernel.run import Running, start_batch
+from netem.kernel.run import KernelError, Running, start_batch
 from netem.topology.plan import LinkPlan, NodePlan, Plan, PortPlan
 
 BRIDGE = "br0"
@@ -206,16 +206,19 @@ def _configure(node: str, its_steps: Sequence[Step], pids: Mapping[str, int]) ->
     """Do what needs no program: parameters and features."""
     if all(isinstance(step, Command) for step in its_steps):
         return
-    with inside(pids[node] if node else None), control_socket() as control:
-        features = offloads.Offloads(control, node)
-        for step in its_steps:
-            match step:
-                case Parameter():
-                    sysctl.write(step.name, step.value, where=node)
-                case Features():
-                    features.write(step.interface, step.settings)
-                case Await():
-                    await_running(control, step.interface, node)
+    try:
+        with inside(pids[node] if node else None), control_socket() as control:
+            features = offloads.Offloads(control, node)
+            for step in its_steps:
+                match step:
+                    case Parameter():
+                        sysctl.write(step.name, step.value, where=node)
+                    case Features():
+                        features.write(step.interface, step.settings)
+                    case Await():
+                        await_running(control, step.interface, node)
+    except OSError as error:  # the node has ended, or the interface has gone
+        raise KernelError(("nsenter", "-n"), error.errno or 1, str(error), node) from error
 
 
 def _line(command: Command, pids: Mapping[str, int]) -> str:

@@ -84,4 +84,4 @@ class TestInANamespace:
             except KernelError as error:
                 return str(error)
 
-        assert "No such file" in in_sandbox(try_it)
+        assert "No such process" in in_sandbox(try_it)

@@ -1,5 +1,6 @@
 """From plan to kernel: that printed and executed steps do the same, and what they make."""
 
+import os
 import select
 import shutil
 import socket
@@ -9,9 +10,11 @@ import time
 
 import pytest
 
+from netem.kernel import processes
 from netem.kernel.namespaces import control_socket
 from netem.kernel.offloads import GROUPS, Offloads
 from netem.kernel.run import KernelError, program_path
+from netem.kernel.sandbox import fork_nodes, hold
 from netem.kernel.steps import Stage, execute, namespaces, script, steps, tap_name, wire_name
 from netem.sockets.packet import PacketSocket
 from netem.sockets.tap import Tap
@@ -114,6 +117,20 @@ class TestBuilt:
 
         refused = in_sandbox(twice)
         assert refused.startswith("ip addr add fd00::1/128 dev p0 nodad in h0: ")
+
+    def test_a_node_that_has_ended_is_named(self):
+        plan = planned(FRAMES)
+
+        def try_it():
+            pids = fork_nodes({"h0": hold, "h1": hold})
+            processes.kill(pids["h1"])
+            os.waitpid(pids["h1"], 0)
+            try:
+                execute(steps(plan), pids)
+            except KernelError as error:
+                return str(error)
+
+        assert "netns" in in_sandbox(try_it)
 
     @pytest.mark.parametrize(("node", "interface"), PORTS)
     def test_a_byte_accurate_port_leaves_frames_alone(self, node, interface):
