@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from enum import Enum
 from pathlib import Path
@@ -68,8 +68,11 @@ class Phase(Enum):
 class NodeProcess:
     """One node and what may be asked of it."""
 
-    def __init__(self, config: NodeConfig, stack: ExitStack) -> None:
+    def __init__(
+        self, config: NodeConfig, stack: ExitStack, log: Callable[[str], None] | None = None
+    ) -> None:
         self._config = config
+        self._say = log or say
         self._turns = stack.enter_context(Turns(stack.enter_context(Timer())))
         self._machine, self._driver, self._spool = build(config, self._turns, self._tell, stack)
         self._server = ControlServer(self._answer)
@@ -102,7 +105,7 @@ class NodeProcess:
     async def _end_on_signal(self) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for number in signals:
-                say(f"{signal.Signals(number).name}: ending in order")
+                self._say(f"{signal.Signals(number).name}: ending in order")
                 await self._stop()
 
     async def _stop(self) -> NodeReport:
@@ -114,7 +117,7 @@ class NodeProcess:
             self._phase = Phase.ENDED
             if self._spool is not None:
                 self._spool.close(self._driver.peer_drops())
-            say(f"report {msgspec.json.encode(report).decode()}")
+            self._say(f"report {msgspec.json.encode(report).decode()}")
         self._ended.set()
         return report
 

@@ -13,6 +13,7 @@ import errno
 import socket
 from collections.abc import Sequence
 from ctypes import addressof, create_string_buffer
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
 from typing import Self
 
@@ -66,7 +67,8 @@ class PacketSocket:
         self._dropped = 0
         with control_socket() as control:
             size = mtu(control, interface) + _ROOM
-        slab = memoryview(bytearray(BATCH * size))
+        # Pages of its own, which are no memory before a frame is in them.
+        slab = memoryview(mmap(-1, BATCH * size, MAP_PRIVATE | MAP_ANONYMOUS))
         self._slots = [slab[at : at + size] for at in range(0, len(slab), size)]
         self._plain = _bound(interface, buffer, if_plain=_WHOLE, if_tagged=_NOTE)
         # The kernel serves the last that was bound first: a note never comes before its frame.
