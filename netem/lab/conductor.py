@@ -30,7 +30,9 @@ from netem.kernel.sandbox import RUNTIME, Gate, detach, fork_nodes, hold, mount_
 from netem.kernel.steps import execute, steps, wire_name
 from netem.lab.job import Job, Outcome, ToLauncher
 from netem.node.client import ControlError, NodeClient, connect
+from netem.node.excerpt import excerpt
 from netem.node.process import node_process, wire_process
+from netem.node.warm import warm_up
 from netem.topology.outcome import NodeReport
 
 HELLO_LIMIT_S = 20.0  # from fork to a control socket that answers, on a loaded host
@@ -62,17 +64,25 @@ def _build(job: Job) -> tuple[dict[str, int], Sniffer | None]:
     for node in plan.nodes:
         if node.kind in IMPAIRED_BY_US:
             runs[node.name] = partial(
-                node_process, plan, node.name, RUNTIME, folder.path, job.epoch
+                node_process,
+                excerpt(plan, node.name),
+                node.name,
+                RUNTIME,
+                folder.path,
+                job.epoch,
             )
         else:
             runs[node.name] = hold
     for link in plan.links:
         if link.wire:
             name = wire_name(link.name)
-            runs[name] = partial(wire_process, plan, link.name, RUNTIME, folder.path, job.epoch)
+            part = excerpt(plan, name)
+            runs[name] = partial(wire_process, part, link.name, RUNTIME, folder.path, job.epoch)
     outputs = {
-        name: os.open(folder.log(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) for name in runs
+        name: os.open(folder.log(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        for name in runs
     }
+    warm_up(plan)
     pids = fork_nodes(runs, gate=gate, outputs=outputs)
     for fd in outputs.values():
         os.close(fd)
