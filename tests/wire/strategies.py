@@ -12,6 +12,7 @@ from wire.arp import Arp
 from wire.ethernet import Ethernet, Vlan
 from wire.ipv4 import Ipv4
 from wire.ipv6 import Ipv6
+from wire.pfc import Pfc
 from wire.roce import eths
 from wire.roce.bth import Bth
 from wire.roce.grh import Grh
@@ -52,6 +53,7 @@ ipv4s = st.integers(0, 10).flatmap(
 )  # fmt: skip
 ipv6s = st.builds(Ipv6, octets(16), octets(16), uint(8), uint(16), uint(8), uint(8), uint(20))
 udps = st.builds(Udp, uint(16), uint(16), st.integers(8, 0xFFFF), uint(16))
+pfcs = st.builds(Pfc, uint(8), st.tuples(*[uint(16)] * 8))
 arps = st.builds(Arp, uint(16), octets(6), octets(4), octets(6), octets(4))
 bths = st.builds(
     Bth, uint(8), uint(24), uint(24), flag, flag, flag, uint(2), uint(16), flag, flag
@@ -142,6 +144,7 @@ CODECS = {
     "IPv4": Codec(ipv4s, Ipv4.unpack_from),
     "IPv6": Codec(ipv6s, Ipv6.unpack_from),
     "UDP": Codec(udps, Udp.unpack_from),
+    "PFC": Codec(pfcs, Pfc.unpack_from),
     "ICMP": Codec(icmps, icmp.unpack_from, to_end=True, fixed=8),
     "ICMPv6": Codec(
         icmpv6s,

@@ -108,6 +108,7 @@ RAW = {
     "IPv4": Raw(60, ipv4),
     "IPv6": Raw(40, ipv6),
     "UDP": Raw(8, lambda raw: put(raw, 4, "!B", raw[4] | 1)),
+    "PFC": Raw(20, lambda raw: put(put(raw, 0, "!H", 0x0101), 2, "!B", 0)),
     "ICMP": Raw(24, icmp),
     "ICMPv6": Raw(40, icmpv6),
     "ND option": Raw(32, nd_option),
@@ -127,6 +128,7 @@ RAW = {
 }
 # Bits that are ignored on receipt: setting them changes nothing in the value.
 RESERVED = {
+    "PFC": "0000 ff00" + "0000" * 8,
     "BTH": "00 00 0000 3f000000 7f000000",
     "Deth": "00000000 ff000000",
     "Rdeth": "ff000000",
