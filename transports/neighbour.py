@@ -48,8 +48,9 @@ _UNSPECIFIED = bytes(16)
 
 # Ours
 LIFETIME: Ns = 60 * S  # how long an answer is believed; a MAC moves rarely
-# Limit: 64 packets wait per address: half a window, the rest is resent by who sent it.
-MAX_WAITING = 64
+# Limit: 128 packets wait per address: a usual window. Later ones are dropped, not earlier ones:
+# a sender that goes back N then has the least to send again.
+MAX_WAITING = 128
 # Limit: 256 addresses asked for at once; a host of a lab knows its peers from the plan.
 MAX_ASKING = 256
 # Limit: 1024 learned addresses; the one learned first makes room.
@@ -96,7 +97,7 @@ class _Question:
 
     deadline: Ns
     tries: int = 1
-    waiting: deque[tuple[ReadBuffer, int, object]] = field(default_factory=deque)
+    waiting: list[tuple[ReadBuffer, int, object]] = field(default_factory=list)
 
 
 class Resolver:
@@ -160,8 +161,8 @@ class Resolver:
                 return
             question = self._questions[ip] = _Question(now + RETRANS_TIMER)
         if len(question.waiting) >= MAX_WAITING:
-            question.waiting.popleft()
             self._refuse(Refusal.QUEUE_FULL)
+            return
         question.waiting.append((packet, pcp, tag))
 
     # -- the machine -----------------------------------------------------------------------

@@ -85,8 +85,8 @@ def run(
 ) -> SimOutcome:
     """Run the plan to its end, or for at most `until` of emulated time: the lab's limit.
 
-    `progress` is called now and then with the time and how many of how many flows are done;
-    what it raises ends the run. Raise CannotSimulateError before anything happens.
+    `progress` is called now and then with the time and how many of how many flows are done.
+    Ctrl-C ends the run in order. Raise CannotSimulateError before anything happens.
     """
     limit = round(plan.limit_s * S) if until is None else until
     return _World(plan, sink).run(limit, progress)
@@ -136,6 +136,7 @@ class _World:
         self._coordinator = Coordinator(plan)
         self._heap: list[tuple[Ns, int, _Happening]] = []
         self._line = 0
+        self._now: Ns = 0
         self._under_way = 0  # frames
         self._events: list[SimEvent] = []
         self._notes: list[str] = []
@@ -194,25 +195,31 @@ class _World:
     # -- the run ---------------------------------------------------------------------------
 
     def run(self, limit: Ns, progress: Callable[[Ns, int, int], None] | None) -> SimOutcome:
-        now, trouble, instants = 0, "", 0
+        try:
+            trouble = self._run(limit, progress)
+        except KeyboardInterrupt:  # what is there is whole: it is worth a report and a capture
+            trouble = "interrupted"
+        return SimOutcome(list(self._reports()), self._now, self._events, trouble, self._notes)
+
+    def _run(self, limit: Ns, progress: Callable[[Ns, int, int], None] | None) -> str:
+        """Let everything happen; return why it did not come to its end, or nothing."""
         coordinator = self._coordinator
+        instants = 0
         for actor in self._actors.values():
-            actor.machine.start(now)
-        self._settle(dict.fromkeys(self._actors.values()), {}, now)
+            actor.machine.start(self._now)
+        self._settle(dict.fromkeys(self._actors.values()), {}, self._now)
         while not (coordinator.done and not self._under_way and self._is_quiet()):
             if not self._heap:
-                trouble = f"nothing is left to happen, and {self._missing()}"
-                break
+                return f"nothing is left to happen, and {self._missing()}"
             if self._heap[0][0] > limit:
-                now = limit
-                trouble = f"the limit of {limit / S:g} s was reached, and {self._missing()}"
-                break
-            now = self._heap[0][0]
+                self._now = limit
+                return f"the limit of {limit / S:g} s was reached, and {self._missing()}"
+            self._now = now = self._heap[0][0]
             self._settle(*self._take(now), now)
             instants += 1
             if progress is not None and instants % PROGRESS_EVERY == 0:
                 progress(now, coordinator.finished, coordinator.total)
-        return SimOutcome(list(self._reports()), now, self._events, trouble, self._notes)
+        return ""
 
     def _missing(self) -> str:
         missing = self._coordinator.missing()

@@ -1,5 +1,9 @@
 """Whole labs in virtual time: every operation, every trouble, the same bytes each time."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from msgspec.structs import replace
 
@@ -68,8 +72,24 @@ LINKS = {
 }
 
 
+ITEMS = (
+    "op: send, size: 3000B",
+    "op: send, size: 3000B, recv_count: 2",
+    "op: read, size: 3000B, fence: true",
+    "op: write, size: 3000B, signaled: false",
+    "op: write_imm, size: 3000B, solicited: true, imm: 1",
+    "op: fetch_add, add: 1",
+)
+
+
 class TestTrouble:
     """Bad links: every message completes exactly once and memory is right."""
+
+    @pytest.mark.soak
+    @pytest.mark.parametrize("seed", range(3, 300))
+    @pytest.mark.parametrize("link", LINKS.values(), ids=LINKS)
+    def test_everything_completes_once_for_hundreds_of_seeds(self, simulate, link, seed):
+        self.test_everything_completes_once_and_memory_is_right(simulate, link, seed)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("seed", range(3))
@@ -284,6 +304,28 @@ class TestDeterminism:
         assert first.records == second.records
         assert first.outcome == second.outcome
 
+    @pytest.mark.slow
+    def test_the_hash_seed_of_the_interpreter_does_not_matter(self):
+        code = (
+            "import sys, hashlib, pathlib; from netem.topology.load import load_lab;"
+            "from netem.topology.planner import plan_lab; from netem.sim.world import run;"
+            "Sink = type('Sink', (list,), {'record': lambda self, *a: self.append(a)});"
+            "sink = Sink(); outcome = run(plan_lab(load_lab(sys.argv[1])), sink);"
+            "print(hashlib.sha256(repr((list(sink), outcome)).encode()).hexdigest())"
+        )
+        lab = BRIDGED + "workload: [{pattern: all_to_all, op: write, size: 9KiB}]\n"
+        digests = {
+            subprocess.run(
+                [sys.executable, "-c", code, lab],
+                env=os.environ | {"PYTHONHASHSEED": seed},
+                capture_output=True,
+                check=True,
+                timeout=60,
+            ).stdout
+            for seed in ("0", "1")
+        }
+        assert len(digests) == 1
+
     def test_another_seed_gives_others(self, simulate):
         first = simulate(LAB, seed=3, **MORE)
         second = simulate(LAB, seed=4, **MORE)
@@ -341,6 +383,50 @@ class TestVlan:
         assert untagged == [record.frame for record in plain.records]
 
 
+class TestNeighbours:
+    @pytest.mark.parametrize("family", ["ipv6", "ipv4"])
+    def test_what_the_plan_does_not_know_is_asked_for_once(self, plan_of, run_plan, family):
+        plan = plan_of(
+            "workload: [{op: write, from: h0, to: h1, size: 9000B, count: 20}]",
+            **{"defaults.host.family": family},
+        )
+        nodes = tuple(replace(node, neighbours=()) for node in plan.nodes)
+        sim = run_plan(replace(plan, nodes=nodes))
+        assert sim.verdict == ("pass", "")
+        assert sim.flow.retransmissions == 0
+        first = [record.port for record in sim.records[:3]]
+        assert first == ["h0:p0", "h1:p0", "h0:p0"]  # question, answer, first packet
+        counters = {report.node: report.counters for report in sim.outcome.reports}
+        asked = "arp_answers" if family == "ipv4" else "nd_answers"
+        assert counters["h1"][f"p0.neighbour.{asked}"] == 1
+
+    def test_an_address_that_nobody_answers_for_is_told(self, plan_of, run_plan):
+        plan = plan_of(
+            "workload: [{op: write, from: h0, to: h1, size: 8B}]\n"
+            "transports: {rc: {timeout: 17, retry: 7}}\n",
+            **{"topology.links[0].loss": "100%"},
+        )
+        nodes = tuple(replace(node, neighbours=()) for node in plan.nodes)
+        sim = run_plan(replace(plan, nodes=nodes))
+        told = [e for e in sim.outcome.events if e.event == "unresolved"]
+        assert told[0].fields["why"] == "nobody answers for fd00::2"
+        assert sim.flow.statuses == {"RETRY_EXC_ERR": 1}
+        assert {len(record.frame) for record in sim.records} == {14 + 40 + 32}  # questions
+
+
+class TestOptions:
+    """What a lab may ask of its transport and its work."""
+
+    @pytest.mark.parametrize("transport", ["credits: true", "window: 1", "max_rd_atomic: 1"])
+    @pytest.mark.parametrize("item", ITEMS)
+    def test_everything_completes(self, simulate, transport, item):
+        sim = simulate(
+            f"workload: [{{{item}, from: h0, to: h1, count: 50}}]\n"
+            f"transports: {{rc: {{{transport}, rnr_timer: 0.01ms}}}}\n"
+        )
+        assert sim.verdict == ("pass", "")
+
+
 class TestEnds:
     def test_a_flow_that_can_never_end_is_told(self, simulate):
         """L12: what is stuck, and where, instead of silence."""
@@ -369,7 +455,7 @@ class TestEnds:
         )
         assert sim.outcome.trouble.startswith("the limit of 2 s was reached")
 
-    def test_progress_is_told_and_may_end_the_run(self, plan_of, run_plan):
+    def test_progress_is_told_and_ctrl_c_ends_the_run_in_order(self, plan_of, run_plan):
         plan = plan_of("workload: [{op: write, from: h0, to: h1, size: 1MiB, count: 9}]\n")
         told = []
         run_plan(plan, progress=lambda *facts: told.append(facts))
@@ -379,8 +465,9 @@ class TestEnds:
         def interrupt(*_):
             raise KeyboardInterrupt
 
-        with pytest.raises(KeyboardInterrupt):
-            run_plan(plan, progress=interrupt)
+        sim = run_plan(plan, progress=interrupt)
+        assert sim.verdict == ("fail", "interrupted")
+        assert sim.flow.packets > 0
 
     def test_what_lives_in_a_kernel_of_its_own_is_refused_by_name(self, plan_of):
         plan = plan_of("seed: 1")
