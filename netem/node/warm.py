@@ -8,7 +8,7 @@ for each.
 
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import trio
 
@@ -19,6 +19,7 @@ from netem.node.build import NodeConfig
 from netem.node.client import NodeClient
 from netem.node.process import NodeProcess
 from netem.node.windows import fitted
+from netem.sockets.packet import PacketSocket
 from netem.topology.plan import NodePlan, Plan
 
 TURNS = 10  # the interpreter specialises what it has seen a few times
@@ -30,6 +31,8 @@ def warm_up(plan: Plan) -> None:
     Call it in the process that is about to fork them, outside of any event loop.
     """
     trio.run(_live)
+    with suppress(OSError), PacketSocket("lo") as loopback:  # once: the kernel closes it slowly
+        loopback.receive_drops()
     for node in plan.nodes:
         if node.kind == "host" and node.mode == "frame":
             _build(plan, node)
