@@ -31,6 +31,7 @@ def excerpt(plan: Plan, name: str) -> Plan:
         links=tuple(links),
         faults=tuple(fault for fault in plan.faults if fault.on in ports),
         changes=tuple(change for change in plan.changes if change.on in ports),
+        events=tuple(event for event in plan.events if ports.intersection(event.ports)),
     )
 
 

@@ -9,10 +9,17 @@ Times are emulated nanoseconds, sizes bytes, rates bit/s, probabilities 0 to 1, 
 
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import field
 
 from netem.impair.model import NEUTRAL, Impairment
-from netem.topology.switch_plan import PortFacing, SwitchPlan
+from netem.topology.switch_plan import (
+    Frozen,
+    PortFacing,
+    RoutePlan,
+    SidPlan,
+    SwitchPlan,
+    TrimPlan,
+)
 from transports.clock import Ns
 
 NodeKind = Literal["host", "bridge", "linux", "guest", "switch"]
@@ -21,10 +28,6 @@ Stack = Literal["none", "kernel"]
 Op = Literal[
     "send", "send_imm", "send_inv", "write", "write_imm", "read", "cmp_swap", "fetch_add"
 ]
-
-
-class Frozen(Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of all plan values: immutable, strict about unknown keys."""
 
 
 class PortPlan(Frozen, frozen=True):
@@ -82,6 +85,19 @@ class WorkPlan(Frozen, frozen=True):
     expect_status: str = "SUCCESS"  # of the first message; after a failure the rest flush
 
 
+class SourceRoute(Frozen, frozen=True):
+    """The way that a queue pair's packets take, written by the host. RFC 8986, section 5.
+
+    `segments` are in the order of the way, the last one decapsulates; one may be a container of
+    several uSIDs (RFC 9800). "encaps": H.Encaps, all segments in an SRH. "encaps_red":
+    H.Encaps.Red, the first one in the destination address only; with one segment no SRH.
+    """
+
+    segments: tuple[str, ...]
+    source: str  # of the outer header
+    mode: Literal["encaps", "encaps_red"] = "encaps_red"
+
+
 class QpPlan(Frozen, frozen=True):
     """One end of one RC connection, with everything both ends must agree on."""
 
@@ -113,6 +129,7 @@ class QpPlan(Frozen, frozen=True):
     recv_count: int = 0  # receives the responder posts at the start
     recv_size: int = 0
     work: tuple[WorkPlan, ...] = ()  # the requester's
+    source_route: SourceRoute | None = None  # of what this end sends
 
 
 class NodePlan(Frozen, frozen=True):
@@ -127,7 +144,11 @@ class NodePlan(Frozen, frozen=True):
     ports: tuple[PortPlan, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     qps: tuple[QpPlan, ...] = ()
-    switch: SwitchPlan | None = None  # of kind "switch"; None: all defaults
+    # Of hosts: where what is not in `neighbours` goes, the longest prefix first ...
+    routes: tuple[RoutePlan, ...] = ()
+    sids: tuple[SidPlan, ...] = ()  # ... and the SIDs at which they decapsulate
+    # Of kinds "switch" and "linux"; a kernel router has no use for queues. None: all defaults
+    switch: SwitchPlan | None = None
 
 
 class LinkPlan(Frozen, frozen=True):
@@ -140,7 +161,8 @@ class LinkPlan(Frozen, frozen=True):
     a_to_b: Impairment = NEUTRAL
     b_to_a: Impairment = NEUTRAL
     wire: bool = False  # kernel to kernel: a wire process sits between two veths
-    engine: Literal["ours"] = "ours"
+    # Who impairs: our egress, or the kernel's tc (netem and tbf) on both ends' interfaces
+    engine: Literal["ours", "tc"] = "ours"
 
 
 class Where(Frozen, frozen=True):
@@ -159,12 +181,13 @@ class FaultPlan(Frozen, frozen=True):
     """Fires on matches number `skip` to `skip + count - 1` of one port's egress."""
 
     index: int  # in the lab file's list
-    do: Literal["drop", "mark", "corrupt", "duplicate", "delay", "hold"]
+    do: Literal["drop", "mark", "corrupt", "duplicate", "delay", "hold", "trim"]
     on: str  # port name "h0:p0": frames that this port sends
     where: Where = field(default_factory=Where)
     skip: int = 0
     count: int = 1
     delay: Ns = 0  # for delay; for hold: how long
+    trim: TrimPlan | None = None  # for trim: how, as a switch does it; its `queue` says nothing
 
 
 class ChangePlan(Frozen, frozen=True):
@@ -174,6 +197,31 @@ class ChangePlan(Frozen, frozen=True):
     at: Ns
     on: str  # port whose egress changes
     set: Impairment
+
+
+class EventPlan(Frozen, frozen=True):
+    """Something that happens at a time, to links, queues or a node.
+
+    down, up    of the directions that `ports` send. While one is down, what is offered to it or
+                still waits in it is dropped ("dropped by link down (fault 2)"); what has left
+                it arrives. With `carrier` the nodes at both ends know, and a switch chooses its
+                paths without that port; else frames vanish in silence.
+    hold        for `length` the ports send nothing; what they are offered waits, in its order
+    kill        the process of `node` ends as by SIGKILL, and its ports are down with carrier
+    restart     `node` begins anew and remembers nothing; its ports are up
+
+    Events come in the order of time. One with `is_end` ends what an earlier one of the same
+    fault began, and is not counted among those that the fault was to bring about.
+    """
+
+    index: int  # in the lab file's list of faults
+    at: Ns
+    do: Literal["down", "up", "hold", "kill", "restart"]
+    ports: tuple[str, ...] = ()  # sending ports; of kill and restart all that the node has
+    node: str = ""  # of kill and restart
+    carrier: bool = False
+    length: Ns = 0
+    is_end: bool = False
 
 
 class Expectation(Frozen, frozen=True):
@@ -202,8 +250,10 @@ class Plan(Frozen, frozen=True):
     links: tuple[LinkPlan, ...]
     faults: tuple[FaultPlan, ...] = ()
     changes: tuple[ChangePlan, ...] = ()
+    events: tuple[EventPlan, ...] = ()
     expectations: tuple[Expectation, ...] = ()
     capture: CapturePlan = CapturePlan()
+    remarks: tuple[str, ...] = ()  # what is to be said before the run, a line each
 
     def node(self, name: str) -> NodePlan:
         """Return the node called `name`; KeyError if there is none."""

@@ -152,13 +152,25 @@ class RoutePlan(Frozen, frozen=True):
     hops: tuple[NextHop, ...]
 
 
+Behaviour = Literal[
+    "End", "End.X", "End.DX4", "End.DX6", "End.DT4", "End.DT6", "End.DT46",
+    "uN", "uA", "uDX4", "uDX6", "uDT4", "uDT6", "uDT46",
+]  # fmt: skip
+Flavour = Literal["psp", "usp", "usd"]
+
+
 class SidPlan(Frozen, frozen=True):
-    """A locator ("fcbb:bb00:3101::/48") and what the switch does with packets to it."""
+    """A locator ("fcbb:bb00:3101::/48") and what is done with packets to it.
+
+    RFC 8986, section 4; those with a u are NEXT-CSID of RFC 9800 with a block of 32 bits and
+    CSIDs of 16. The DT ones look the inner packet up in the node's one table of routes, and
+    know the node's own addresses.
+    """
 
     prefix: str
-    behaviour: str  # "End", "End.X", "End.DT6", "uN", "uA", ...
-    arguments: dict[str, int | str] = {}
-    hops: tuple[NextHop, ...] = ()  # of behaviours that name their neighbour
+    behaviour: Behaviour
+    flavours: tuple[Flavour, ...] = ()
+    hops: tuple[NextHop, ...] = ()  # of behaviours that name their neighbours: X and DX
 
 
 class SwitchPlan(Frozen, frozen=True):
