@@ -11,8 +11,8 @@ tells it, at three times the price of `recv_into`. So a port has two sockets wit
 
 import errno
 import socket
+from array import array
 from collections.abc import Sequence
-from ctypes import addressof, create_string_buffer
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
 from typing import Self
@@ -208,6 +208,6 @@ def _bound(interface: str, buffer: int, *, if_plain: int, if_tagged: int) -> soc
 
 def _attach_filter(sock: socket.socket, *steps: tuple[int, int, int, int]) -> None:
     code = b"".join(_BPF_STEP.pack(*step) for step in steps)
-    memory = create_string_buffer(code, len(code))
-    program = _FPROG.pack(len(steps), addressof(memory))
+    memory = array("B", code)  # must live until the call has returned
+    program = _FPROG.pack(len(steps), memory.buffer_info()[0])
     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
