@@ -129,9 +129,9 @@ class _Conductor:
                 if self._sniffer is not None:
                     self._sniffer.start(started)
                 await self._tell_all("start", at=started)
-                self._say(ToLauncher(ready=True))
                 if self._job.stay and not self._outcome.failures:
                     detach(RunFolder(self._job.folder).log("lab"))
+                self._say(ToLauncher(ready=True))  # from here on the launcher may end
                 await self._wait()
                 self._stopping = True
                 self._outcome.duration = self._emulated_since(started)
@@ -179,18 +179,21 @@ class _Conductor:
                 await self._item_done(details["flow"], details["item"])
 
     async def _item_done(self, flow: str, item: int) -> None:
-        for released in self._coordinator.item_done(flow, item):
-            await self._tell_all("release", item=released)
+        released = self._coordinator.item_done(flow, item)
         self._say(ToLauncher(done=self._coordinator.finished, total=self._coordinator.total))
         if self._coordinator.done and not self._job.stay:
             self._over.set()
+            return
+        for waited_for in released:
+            await self._tell_all("release", item=waited_for)
 
     async def _tell_all(self, do: str, **fields: int) -> None:
         for client in tuple(self._clients.values()):
             try:
                 await client.call(do, **fields)
             except ControlError as error:
-                self._fail(str(error))
+                if not self._stopping:  # else it was told to stop in the meantime
+                    self._fail(str(error))
 
     async def _stop(self, client: NodeClient) -> None:
         try:

@@ -33,16 +33,13 @@ def endless(tmp_path):
     lab = tmp_path / "endless.yaml"
     lab.write_text(ENDLESS)
     folder = tmp_path / "run"
-    process = start("run", lab, "--out", folder, cwd=tmp_path)
-    spools = [folder / "nodes" / f"{name}.spool" for name in ("h0", "h1")]
-    wait_until(
-        lambda: all(path.exists() and path.stat().st_size > 5000 for path in spools[:1]),
-        "frames in the spool of h0",
-    )
-    yield process, folder
-    if process.poll() is None:
-        process.kill()
-    process.wait(30)
+    spool = folder / "nodes" / "h0.spool"
+    with start("run", lab, "--out", folder, cwd=tmp_path) as process:
+        try:
+            wait_until(lambda: spool.exists() and spool.stat().st_size > 5000, "frames of h0")
+            yield process, folder
+        finally:
+            process.kill()
 
 
 def lab_processes(folder):
