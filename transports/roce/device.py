@@ -230,4 +230,5 @@ class Device(Port):
     def destroy_qp(self, qp: QueuePair) -> None:
         super().destroy_qp(qp)
         self._templates.pop(qp.qp_num, None)
+        self._known = {head: known for head, known in self._known.items() if known.qp is not qp}
         self._rendered = deque(out for out in self._rendered if out.qp_num != qp.qp_num)

@@ -14,7 +14,9 @@ always the oldest unacknowledged packet (go-back-N, section 9.7.5.2.4).
     stimulus                      what it does
     ACK of p                      retires SEND and WRITE packets up to p
     sequence NAK of p             retires what is before p, goes back; costs a retry
-    RNR NAK of p                  the same, but not before the responder's time has passed
+    RNR NAK of p                  the same, but not before the responder's time has passed, and
+                                  then with the message of p alone until that is acknowledged:
+                                  what is behind it would find no receive either
     other NAK of p                retires what is before p, fails the message of p
     READ or atomic response       retires what is before its message, then is placed if it is
                                   the next one
@@ -51,6 +53,7 @@ from wire.roce.opcodes import Opcode
 MAX_OPEN = (1 << 23) - 1  # PSNs. Section 9.7.2
 # Limit: AckReq on every 64th packet of a long message or four times per window.
 _MAX_ACK_EVERY = 64
+_NO_STOP = 1 << 62  # a PSN that is never reached
 
 _FATAL: dict[int, WcStatus] = {
     NakCode.INVALID_REQUEST: WcStatus.REM_INV_REQ_ERR,
@@ -101,6 +104,7 @@ class Requester:
         self._sendings: dict[int, int] = {}  # PSN to sendings, where more than one; in window
         self._again_stop = config.sq_psn  # what is before it is sent again because of _why
         self._why = ""
+        self._probe_stop = _NO_STOP  # after an RNR NAK: send nothing from here on
         self._credits = SendCredits(limit=0 if config.credits_agreed else None)
         self._retries = Retries(config.retry_cnt, config.rnr_retry)
         self._timer = Timer.NONE
@@ -145,19 +149,19 @@ class Requester:
         if not message.started and not self._start(message, now):
             return None
         psn = self._next
+        stop = min(self._una + self._window, self._probe_stop)
         if message.waits_for_response:
-            if psn != self._una and message.stop - self._una > self._window:
+            if psn != self._una and message.stop > stop:
                 return None
             burst = message.burst(psn, 1, 1, self._why if psn < self._again_stop else "")
             self._next = message.stop
         else:
-            room = self._una + self._window - psn
-            if room <= 0:
+            if psn >= stop:
                 return None
             if psn < self._top:
-                burst = self._burst_again(message, psn, room)
+                burst = self._burst_again(message, psn, stop - psn)
             else:
-                burst = message.burst(psn, room, 1, "")
+                burst = message.burst(psn, stop - psn, 1, "")
             self._next = psn + burst.packets
         if self._next == message.stop:
             self._cursor += 1
@@ -256,6 +260,7 @@ class Requester:
             self._go_back(Cause.RNR, now)
             if not self.is_failed:
                 self._timer = Timer.RNR
+                self._probe_stop = self._queue[0].stop
                 self._alarm = now + RNR_TIMER_NS[code]
         elif code == NakCode.PSN_SEQUENCE_ERROR:
             self._stats.naks += 1
@@ -427,6 +432,7 @@ class Requester:
             self._next = self._una
             self._cursor = 0
         self._retries.progress(now)
+        self._probe_stop = _NO_STOP
         if self._sendings:
             if self._una >= self._again_stop:
                 self._sendings.clear()
@@ -464,6 +470,7 @@ class Requester:
             self._fail(self._retries.verdict(cause), "", now, cause)
             return
         self._timer = Timer.NONE
+        self._probe_stop = _NO_STOP
         self._next = self._una
         self._cursor = 0
         self._again_stop = self._top

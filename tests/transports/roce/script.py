@@ -230,6 +230,7 @@ class Dialogue:
         self.said = []  # (time, is ours, IP packet)
         self.family = family
         self.ours, self.peers = OURS[family], PEERS[family]
+        self.ends = self.peers, self.ours  # of what the peer sends
         settings = {"addresses": (self.ours,), **(device or {})}
         self.device = Device(DeviceConfig(**settings), random.Random(1))
         self.pd = self.device.alloc_pd()

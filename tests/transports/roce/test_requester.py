@@ -325,7 +325,18 @@ def test_q19_while_waiting_for_the_receiver_nothing_is_sent(dialogue):
     rc.posts(write(8, 3), read(8, 4))
     rc.sends_nothing(until=us(639))
     rc.passes(us(640))
-    assert names(rc) == ["SEND_ONLY", "SEND_ONLY", "WRITE_ONLY", "READ_REQUEST"]
+    assert names(rc) == ["SEND_ONLY"]
+
+
+def test_q19_what_is_behind_the_refused_message_waits_for_its_ack(rc):
+    """It would find no receive either: one probe and not a window of them."""
+    rc.posts(send(MTU + 1, 1), send(8, 2), write(8, 3))
+    names(rc)
+    rc.receives(rnr_nak(0, 1))
+    rc.passes(us(10))
+    assert names(rc) == ["SEND_FIRST", "SEND_LAST"]
+    rc.receives(ack(0))
+    assert names(rc) == ["SEND_ONLY", "WRITE_ONLY"]
 
 
 @pytest.mark.parametrize(
