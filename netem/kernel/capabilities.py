@@ -147,6 +147,8 @@ def _no_sandbox(error: KernelError) -> CapabilityError:
             "start the container with --cap-add SYS_ADMIN --cap-add NET_ADMIN, or outside one"
         )
         return CapabilityError("userns", why, remedy)
+    if "chroot" in str(error):
+        return CapabilityError("userns", str(error), "mount --bind the folder on itself first")
     return CapabilityError("userns", str(error), "run as root, or allow user namespaces")
 
 

@@ -68,4 +68,4 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
         ctypes.c_ulong(flags),
         data.encode(),
     )
-    check(result, f"mount {kind or 'bind'} on {target}")
+    check(result, f"mount {kind or source} on {target}")

@@ -1,6 +1,7 @@
 """Making, naming and visiting namespaces. A process is the name of the namespaces it is in."""
 
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -57,8 +58,17 @@ def enter_new_mount_namespace() -> None:
 
 
 def keep_mounts_private() -> None:
-    """Cut a new mount namespace off from the one that it was copied from."""
-    mount("", "/", flags=MS_REC | MS_PRIVATE)
+    """Cut a new mount namespace off from the one that it was copied from.
+
+    Raises OSError in a chroot whose folder is no mount: mounts there would show outside.
+    """
+    try:
+        mount("", "/", flags=MS_REC | MS_PRIVATE)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        why = "in this chroot mounts cannot be kept private, because its folder is no mount"
+        raise OSError(error.errno, why) from error
 
 
 def namespace_id(pid: int | str, kind: str) -> tuple[int, int]:

@@ -177,11 +177,21 @@ def may_administer() -> bool:
     return False
 
 
-def mount_hosts(text: str) -> None:
-    """In pid 1: give every process of the sandbox these lines as its /etc/hosts."""
+def mount_hosts(text: str) -> bool:
+    """In pid 1: give every process of the sandbox these lines as its /etc/hosts.
+
+    False where that cannot be: the names of nodes are then not found, and all else works.
+    """
     hosts = RUNTIME / "hosts"
     hosts.write_text(text)
-    mount(str(hosts), "/etc/hosts", flags=MS_BIND)
+    try:
+        if Path("/etc/hosts").exists():
+            mount(str(hosts), "/etc/hosts", flags=MS_BIND)
+        else:
+            _cover_etc(hosts)
+    except OSError:
+        return False
+    return True
 
 
 class Gate:
@@ -348,6 +358,15 @@ def _keep_folders(old: int) -> None:
             target.mkdir()
             with contextlib.suppress(OSError):  # one that cannot be shown stays empty
                 mount(str(entry), str(target), flags=MS_BIND | MS_REC)
+
+
+def _cover_etc(hosts: Path) -> None:
+    """Add a file to /etc without touching the host's: a bare installation has no /etc/hosts."""
+    upper, work = RUNTIME / "etc", RUNTIME / "etc.work"
+    for folder in (upper, work):
+        folder.mkdir()
+    hosts.rename(upper / "hosts")
+    mount("etc", "/etc", "overlay", data=f"lowerdir=/etc,upperdir={upper},workdir={work}")
 
 
 def _be_node(

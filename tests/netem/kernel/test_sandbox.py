@@ -88,6 +88,19 @@ class TestInside:
 
         assert in_sandbox(look_up, user_namespace=user_namespace) == "fd00::7"
 
+    def test_a_host_without_a_hosts_file_gets_none_and_its_labs_do(self, user_namespace):
+        def bare():
+            mount("etc", "/etc", "tmpfs")
+
+            def inner():
+                covered = mount_hosts("fd00::7 h6\n")
+                return covered, Path("/etc/hosts").read_text()
+
+            return in_sandbox(inner), Path("/etc/hosts").exists()
+
+        found = in_sandbox(bare, user_namespace=user_namespace)
+        assert found == ((True, "fd00::7 h6\n"), False)
+
     def test_each_node_has_its_own_network_and_host_name(self, user_namespace):
         def describe():
             pids = fork_nodes({"h0": hold, "h1": hold})
