@@ -58,11 +58,12 @@ class TimeExceededCode(IntEnum):
 
 
 class ParameterProblemCode(IntEnum):
-    """Codes of parameter problem. RFC 4443, section 3.4."""
+    """Codes of parameter problem. RFC 4443, section 3.4; 4: RFC 8754, section 4.3.1.2."""
 
     ERRONEOUS_FIELD = 0
     UNKNOWN_NEXT_HEADER = 1
     UNKNOWN_OPTION = 2
+    SR_UPPER_LAYER_HEADER = 4
 
 
 class OptionType(IntEnum):
