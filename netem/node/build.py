@@ -39,6 +39,8 @@ from wire.roce.packet import UDP_PORT
 
 Opened = TypeVar("Opened", PacketSocket, Tap)
 
+_NEEDS: dict[object, str] = {PacketSocket: "CAP_NET_RAW", Tap: "CAP_NET_ADMIN"}
+
 CONTROL_DIR = "/run/fabriclab"
 
 
@@ -67,6 +69,12 @@ class Node(NamedTuple):
     machine: NodeMachine
     driver: Driver
     spool: Spool | None
+
+
+def names(plan: Plan) -> list[str]:
+    """Return the name of every node and wire of a plan that a process of ours can be."""
+    nodes = [node.name for node in plan.nodes if node.kind == "host"]
+    return nodes + [wire_name(link.name) for link in plan.links if link.wire]
 
 
 def build(config: NodeConfig, turns: Turns, tell: Tell, stack: ExitStack) -> Node:
@@ -191,6 +199,8 @@ class _Site:
             return self._stack.enter_context(kind(interface))
         except OSError as error:
             why = f"interface {interface}: {error.strerror or error}"
+            if isinstance(error, PermissionError):
+                why += f"; {_NEEDS[kind]} is needed"
             raise OSError(error.errno, why) from None
 
     def _drive(self, machine: FrameMachine, ports: Sequence[Port]) -> FrameDriver:

@@ -28,7 +28,7 @@ from netem.host.layout import LayoutError
 from netem.impair.egress import Egress
 from netem.impair.model import Impairment
 from netem.kernel.steps import wire_name
-from netem.node.build import NodeConfig, build
+from netem.node.build import NodeConfig, build, names
 from netem.node.control import ControlServer, listen
 from netem.node.requests import (
     Fault,
@@ -46,15 +46,13 @@ from netem.node.requests import (
 )
 from netem.node.turns import Turns
 from netem.sockets.timer import Timer, be_punctual
+from netem.topology.errors import LabError
 from netem.topology.outcome import NodeReport
 from netem.topology.plan import FaultPlan, Plan
 from transports.clock import Ns
 
+HOST_CANNOT = 3  # exit code: this host refuses something that the node needs
 GOODBYE_S = 2.0  # a client that takes longer to read its last reply does not get it
-
-
-class ConfigError(Exception):
-    """A configuration that cannot be run; the message is one line."""
 
 
 class Phase(Enum):
@@ -261,7 +259,9 @@ def _called_on_signals(take: Callable[[int], None]) -> Iterator[None]:
 
 
 def run_node(config: NodeConfig, listener: socket.socket | None = None) -> None:
-    """Be the node: returns when it ended in order, else raises SystemExit with code 1.
+    """Be the node: returns when it ended in order, else raises SystemExit.
+
+    Its code is 3 where the host refuses what the node needs, and 1 for a bug.
 
     Call it in a process of its own, in the namespace where the node's interfaces are.
     `listener` is the control socket where the caller has made it; else it is made here.
@@ -274,10 +274,7 @@ def run_node(config: NodeConfig, listener: socket.socket | None = None) -> None:
             trio.run(node.run, control)
     except OSError as error:
         say(f"{config.name} cannot start: {error.strerror or error}")
-        raise SystemExit(1) from None
-    except KeyError:
-        say(f"{config.name} cannot start: the plan has no such node")
-        raise SystemExit(1) from None
+        raise SystemExit(HOST_CANNOT) from None
     except BaseException:  # noqa: BLE001 - the top level of this process
         # The spool is closed by now: what was captured is whole.
         say(f"{config.name} ended by a bug\n{traceback.format_exc()}")
@@ -302,14 +299,17 @@ def wire_process(
 def main_from_config(path: str | os.PathLike[str]) -> None:
     """Run the node that a JSON file describes (see NodeConfig): `fabriclab node --config`.
 
-    Raise ConfigError where the file cannot be read or is not what it should be.
+    Raise LabError where the file cannot be read, is not what it should be, or names no node.
     """
     try:
         config = msgspec.json.decode(Path(path).read_bytes(), type=NodeConfig)
     except OSError as error:
-        raise ConfigError(f"{os.fspath(path)}: {error.strerror}") from None
+        raise LabError([f"{os.fspath(path)}: {error.strerror}"]) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{os.fspath(path)}: {one_line(str(error))}") from None
+        raise LabError([f"{os.fspath(path)}: {one_line(str(error))}"]) from None
+    if config.name not in (legal := names(config.plan)):
+        why = f"name: no node is called {config.name}; legal: {', '.join(legal)}"
+        raise LabError([why])
     run_node(config)
 
 

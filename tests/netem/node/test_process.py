@@ -4,20 +4,27 @@ import os
 import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 
 from netem.capture.runfolder import RunFolder
 from netem.host.host import Host
-from netem.node.client import NodeGoneError, RefusedError
+from netem.kernel.run import run
+from netem.node.build import NodeConfig
+from netem.node.client import NodeGoneError, RefusedError, connect
+from netem.node.process import main_from_config
+from netem.topology.errors import LabError
 from tests.netem.node.lab import (
     PAIR,
+    PATIENCE_S,
     TWO_BRIDGES,
     WITH_WORK,
     corrupted,
     fork_all,
     plan_of,
     play,
+    reap,
     successes,
 )
 from tests.sandboxed import in_sandbox
@@ -295,7 +302,7 @@ class TestEnds:
             _, status = os.waitpid(pids["h0"], 0)
             return os.waitstatus_to_exitcode(status)
 
-        assert in_sandbox(without_links) == 1
+        assert in_sandbox(without_links) == 3
         log = RunFolder(tmp_path).log("h0").read_text()
         assert log == "h0 cannot start: interface p0: No such device\n"
 
@@ -354,3 +361,58 @@ class TestWire:
         [write] = reports["h0"].flows
         assert write.finished - write.started >= 20 * MS
         assert end is not None
+
+
+class TestConfiguration:
+    def config(self, tmp_path, **changes):
+        config = NodeConfig(plan_of(PAIR), "h0", str(tmp_path), None, 0)
+        path = tmp_path / "h0.json"
+        path.write_bytes(msgspec.json.encode(msgspec.structs.replace(config, **changes)))
+        return path
+
+    def test_a_node_runs_from_a_file_in_the_namespace_it_is_started_in(self, tmp_path):
+        """What a container does: no launcher, the interfaces are there."""
+        path = self.config(tmp_path)
+
+        def alone():
+            run(("ip", "link", "add", "p0", "type", "veth", "peer", "name", "other"))
+            run(("ip", "link", "set", "p0", "up"))
+            run(("ip", "link", "set", "other", "up"))
+            pid = os.fork()
+            if not pid:
+                main_from_config(path)
+                os._exit(0)
+            return trio.run(talk, pid)
+
+        async def talk(pid):
+            with trio.fail_after(PATIENCE_S):
+                async with connect(tmp_path / "h0.sock", wait_s=PATIENCE_S) as client:
+                    said = await client.call("hello")
+                    await client.call("stop")
+                return said["node"], await trio.to_thread.run_sync(reap, pid)
+
+        assert in_sandbox(alone) == ("h0", 0)
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            (b"{", "truncated"),
+            (b"\xff", "malformed|utf-8"),
+            (b'{"plan": 7, "name": "h0"}', r"\$\.plan"),
+            (b'{"name": "h0"}', "plan"),
+        ],
+    )
+    def test_a_file_that_is_no_configuration_is_one_line(self, tmp_path, text, reason):
+        path = tmp_path / "node.json"
+        path.write_bytes(text)
+        with pytest.raises(LabError, match=reason) as refusal:
+            main_from_config(path)
+        assert len(refusal.value.problems) == 1
+
+    def test_a_file_that_is_not_there_is_one_line(self, tmp_path):
+        with pytest.raises(LabError, match="No such file"):
+            main_from_config(tmp_path / "node.json")
+
+    def test_a_name_that_is_no_node_is_refused_with_the_legal_ones(self, tmp_path):
+        with pytest.raises(LabError, match="no node is called h9; legal: h0, h1"):
+            main_from_config(self.config(tmp_path, name="h9"))
