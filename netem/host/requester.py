@@ -17,7 +17,7 @@ from netem.host.events import (
 )
 from netem.host.layout import ATOMICS, Layout, Message, Messages
 from netem.host.memory import Memory
-from netem.host.payload import fill, matches
+from netem.host.payload import WORD, fill, matches
 from netem.topology.outcome import FlowReport
 from netem.topology.plan import QpPlan, RegionPlan, WorkPlan
 from transports.clock import Ns
@@ -85,7 +85,8 @@ class FlowRequester:
         self._succeeded = 0
         self._errors: dict[str, int] = {}
         self._word = 0  # what the atomics' word must hold now
-        self._poison = bytes([POISON]) * self.layout.local_slot
+        reads = any(work.op == "read" for work in plan.work)
+        self._poison = bytes([POISON]) * (self.layout.local_slot if reads else WORD)
 
     @property
     def is_done(self) -> bool:
