@@ -26,8 +26,7 @@ from enum import IntEnum
 from operator import attrgetter
 from typing import TypeAlias
 
-from netem.kernel import offloads, sysctl
-from netem.kernel.links import await_running
+from netem.kernel import links, offloads, sysctl
 from netem.kernel.namespaces import control_socket, inside
 from netem.kernel.run import KernelError, Running, start_batch
 from netem.topology.plan import LinkPlan, NodePlan, Plan, PortPlan
@@ -60,7 +59,8 @@ class Stage(IntEnum):
     LINKS = 1
     INTERFACE = 2  # before it goes up
     UP = 3
-    RUNNING = 4  # nothing to do but to wait
+    CONFIGURE = 4  # what needs a program in each namespace, of which many need none
+    RUNNING = 5  # nothing to do but to wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,24 @@ class Features:
 
 
 @dataclass(frozen=True, slots=True)
+class Up:
+    """One interface to set up. Most namespaces need no more than this, and so no program."""
+
+    stage: Stage
+    node: str
+    interface: str
+    no_arp: bool = False
+    no_multicast: bool = False
+
+    def argv(self) -> tuple[str | Pid, ...]:
+        return links.up_command(self.interface, **self.settings)
+
+    @property
+    def settings(self) -> Mapping[str, bool]:
+        return {"no_arp": self.no_arp, "no_multicast": self.no_multicast}
+
+
+@dataclass(frozen=True, slots=True)
 class Await:
     """One interface that is up and will be running when its other end is up too.
 
@@ -134,7 +152,7 @@ class Await:
         return ("sh", "-c", f"until {is_up}; do sleep 0.01; done")
 
 
-Step: TypeAlias = Command | Parameter | Features | Await
+Step: TypeAlias = Command | Parameter | Features | Up | Await
 
 
 def namespaces(plan: Plan) -> list[str]:
@@ -215,8 +233,10 @@ def _configure(node: str, its_steps: Sequence[Step], pids: Mapping[str, int]) ->
                         sysctl.write(step.name, step.value, where=node)
                     case Features():
                         features.write(step.interface, step.settings)
+                    case Up():
+                        links.set_up(control, step.interface, **step.settings)
                     case Await():
-                        await_running(control, step.interface, node)
+                        links.await_running(control, step.interface, node)
     except OSError as error:  # the node has ended, or the interface has gone
         raise KernelError(("nsenter", "-n"), error.errno or 1, str(error), node) from error
 
@@ -298,7 +318,7 @@ def _node(node: NodePlan, indexes: Iterator[int] | None) -> Iterator[Step]:
     `indexes` are for interfaces in place of TAPs; None: there are TAPs.
     """
     name = node.name
-    yield _up(name, "lo")
+    yield Up(Stage.UP, name, "lo")
     is_kernel = node.kind == "linux" or (node.kind == "host" and node.mode == "datagram")
     has_stack = is_kernel or node.stack == "kernel"
     if has_stack:
@@ -311,9 +331,10 @@ def _node(node: NodePlan, indexes: Iterator[int] | None) -> Iterator[Step]:
     for port in node.ports:
         yield Features(Stage.INTERFACE, name, port.name, port.trains)
         if node.kind == "bridge":
-            yield _up(name, port.name, "master", BRIDGE)
+            yield Up(Stage.UP, name, port.name)
+            yield _ip(name, "link", "set", "dev", port.name, "master", BRIDGE)
         elif is_kernel:
-            yield _up(name, port.name, "arp", "off", "multicast", "off")
+            yield Up(Stage.UP, name, port.name, no_arp=True, no_multicast=True)
             yield from _addresses(node, port, port.name)
         else:
             yield from _own_port(name, port.name)
@@ -325,14 +346,13 @@ def _bridge(node: str) -> Iterator[Step]:
     """Make a bridge that learns and forwards and says nothing of its own."""
     yield from _parameters(node, Stage.NAMESPACE, sysctl.no_ipv6("default"))
     settings = ("stp_state", "0", "forward_delay", "0", "mcast_snooping", "0")
-    yield _ip(node, "link", "add", "name", BRIDGE, "type", "bridge", *settings)
-    yield _up(node, BRIDGE)
+    yield _ip(node, "link", "add", "name", BRIDGE, "up", "type", "bridge", *settings)
 
 
 def _own_port(node: str, interface: str) -> Iterator[Step]:
     """Set up an interface whose frames are the process's alone."""
     yield from _parameters(node, Stage.INTERFACE, sysctl.deaf(interface))
-    yield _up(node, interface, "arp", "off")
+    yield Up(Stage.UP, node, interface, no_arp=True)
 
 
 def _kernel_port(
@@ -352,7 +372,8 @@ def _kernel_port(
         for end in (name, inner):
             yield Features(Stage.INTERFACE, node.name, end, trains=False)
         yield from _own_port(node.name, inner)
-    yield _up(node.name, name, "address", port.mac, "mtu", str(port.mtu))
+    settings = ("address", port.mac, "mtu", str(port.mtu))
+    yield _ip(node.name, "link", "set", "dev", name, *settings, "up")
     yield from _addresses(node, port, name)
 
 
@@ -372,11 +393,7 @@ def _addresses(node: NodePlan, port: PortPlan, interface: str) -> Iterator[Comma
 
 
 def _ip(node: str, *words: str) -> Command:
-    return Command(Stage.UP, node, words)
-
-
-def _up(node: str, interface: str, *words: str) -> Command:
-    return _ip(node, "link", "set", "dev", interface, *words, "up")
+    return Command(Stage.CONFIGURE, node, words)
 
 
 def _parameters(node: str, stage: Stage, values: Mapping[str, str]) -> Iterator[Parameter]:

@@ -111,7 +111,7 @@ class TestBuilt:
         def twice():
             pids = build(plan)
             try:
-                execute([step for step in steps(plan) if step.stage == Stage.UP], pids)
+                execute([step for step in steps(plan) if step.stage == Stage.CONFIGURE], pids)
             except KernelError as error:
                 return str(error)
 
