@@ -119,7 +119,12 @@ class QueuePair:
 
     # -- the application's side -----------------------------------------------------------
 
-    def modify(self, state: QpState, _now: Ns, **attributes: Unpack[QpAttributes]) -> None:
+    def modify(
+        self,
+        state: QpState,
+        now: Ns,  # noqa: ARG002 - every call of a machine is told the time
+        **attributes: Unpack[QpAttributes],
+    ) -> None:
         """Go to `state`. Attributes are named as in verbs.
 
         Raise StateError for a transition that is none or whose attributes are not the ones of
@@ -208,7 +213,7 @@ class QueuePair:
             self.stats,
         )
 
-    def post_send(self, wr: SendWr, _now: Ns) -> None:
+    def post_send(self, wr: SendWr, now: Ns) -> None:  # noqa: ARG002 - as above
         """Queue a request. Raise StateError before RTS, QueueFullError beyond max_send_wr."""
         if self.config.sq_sig_all and not wr.signaled:
             wr = replace(wr, signaled=True)
@@ -223,7 +228,7 @@ class QueuePair:
         requester.post(wr)
         self._settle()
 
-    def post_recv(self, wr: RecvWr, _now: Ns) -> None:
+    def post_recv(self, wr: RecvWr, now: Ns) -> None:  # noqa: ARG002 - as above
         """Queue a place for a message. Raise StateError in RESET, QueueFullError when full."""
         if self.state is QpState.RESET:
             raise StateError("post_recv in RESET")

@@ -309,7 +309,7 @@ class Requester:
     def take_middle(self, psn: int, payload: memoryview, now: Ns) -> bool:
         """Place an in-order MIDDLE of a READ response; say whether it was one.
 
-        What `receive_read_response` does where nothing can fail. Bench rc-receive.
+        What `receive_read_response` does where nothing can fail; benchmark rc-write-1024-frame.
         """
         una = self._una
         if una == self._top or psn != una & MASK:

@@ -116,7 +116,7 @@ class Responder:
         """Execute an in-order MIDDLE without a pad; say whether it was one.
 
         What `receive` does where nothing can fail any more: FIRST settled all but sequence and
-        length. `word` is the last of the BTH. Bench rc-receive.
+        length. `word` is the last of the BTH; benchmark rc-write-1024-frame.
         """
         message = self._message
         if (

@@ -131,7 +131,7 @@ class Ipv6Template:
             return [b"".join((head, middle, data, _PADS[pad], ICRC.pack(crc)))]
         head, crc = self.head(opcode, solicited << 7, UDP.size + BTH.size + size + ICRC.size)
         packets = []
-        # One turn per packet; benchmark rc-send.
+        # One turn per packet; benchmark rc-write-1024-frame.
         for offset in range(0, count * size, size):
             word = WORD.pack(psn)
             payload = data[offset : offset + size]

@@ -77,7 +77,7 @@ def _fill(train: memoryview, offset: int, burst: Burst, template: Ipv6Template) 
     rows[:, BTH.size : -ICRC.size] = np.frombuffer(burst.data, np.uint8).reshape(count, size)
     psn = burst.psn
     at_icrc = offset + row - ICRC.size
-    # One turn per packet; bench rc-train.
+    # One turn per packet; benchmark rc-write-4096-datagram.
     for at in range(offset + _HEAD, offset + _HEAD + (count - 1) * row, row):
         WORD.pack_into(train, at, psn)
         ICRC.pack_into(train, at_icrc, crc32(train[at:at_icrc], crc))
@@ -101,7 +101,7 @@ def count_run(  # noqa: PLR0917 - once per train
     first, _ = _ROW.unpack_from(buffer, offset)
     count = min(most, (len(buffer) - offset) // segment)
     at = offset
-    # One turn per packet; bench rc-train.
+    # One turn per packet; benchmark rc-write-4096-datagram.
     for index in range(count):
         head, word = _ROW.unpack_from(buffer, at)
         at_icrc = at + segment - ICRC.size
