@@ -18,6 +18,7 @@ from wire.roce.bth import Bth
 from wire.roce.grh import Grh
 from wire.roce.opcodes import OPCODES, Payload
 from wire.roce.packet import RocePacket
+from wire.srh import Srh, Tlv, TlvType, padding
 from wire.udp import Udp
 
 # The same examples in every run; few, since every property runs for every codec.
@@ -89,6 +90,22 @@ icmpv6s = (
     | st.builds(icmpv6.NeighbourSolicitation, octets(16), option_lists)
     | st.builds(icmpv6.NeighbourAdvertisement, octets(16), option_lists, flag, flag, flag)
 )
+tlvs = st.just(Tlv(TlvType.PAD1)) | st.builds(Tlv, st.integers(1, 255), st.binary(max_size=40))
+
+
+def padded(some):
+    return (*some, *padding(sum(tlv.size for tlv in some)))
+
+
+@st.composite
+def srh_values(draw):
+    segment_list = draw(st.lists(octets(16), min_size=1, max_size=8).map(tuple))
+    left = draw(st.integers(0, len(segment_list)))
+    some = draw(st.lists(tlvs, max_size=4).map(padded))
+    return Srh(draw(uint(8)), segment_list, left, draw(uint(8)), draw(uint(16)), some)
+
+
+srhs = srh_values()
 
 
 def payloads(rule):
@@ -157,5 +174,7 @@ CODECS = {
     "BTH": Codec(bths, Bth.unpack_from),
     **{kind.__name__: Codec(st_, kind.unpack_from) for kind, st_ in EXTENSIONS.items()},
     "GRH": Codec(grhs, Grh.unpack_from),
+    "SRH": Codec(srhs, Srh.unpack_from),
+    "SRH TLV": Codec(tlvs, Tlv.unpack_from),
     "RoCE packet": Codec(packets, from_offset(RocePacket.unpack), to_end=True),
 }

@@ -87,6 +87,15 @@ def roce(raw):
     return raw[: len(raw) - pad] + bytes(pad)
 
 
+def srh(raw):
+    """One to five segments, and what is left of the five is one long TLV."""
+    last = raw[4] % 5
+    raw = put(put(raw, 1, "!BB", 10, 4), 4, "!B", last)
+    raw = put(raw, 3, "!B", raw[3] % (last + 2))
+    behind = 8 + 16 * (last + 1)
+    return raw if last == 4 else put(raw, behind, "!BB", raw[behind] | 1, 86 - behind)
+
+
 @dataclass(frozen=True)
 class Raw:
     """How many random bytes make the header, and how to make them acceptable."""
@@ -124,6 +133,8 @@ RAW = {
     "Ieth": Raw(4),
     "Feth": Raw(4, masked("0000003f")),
     "GRH": Raw(40, ipv6),
+    "SRH": Raw(88, srh),
+    "SRH TLV": Raw(20, lambda raw: put(raw, 0, "!BB", raw[0] | 1, 18)),
     "RoCE packet": Raw(64, roce),
 }
 # Bits that are ignored on receipt: setting them changes nothing in the value.
