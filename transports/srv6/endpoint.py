@@ -40,7 +40,7 @@ from transports.srv6.outcome import (
     erroneous_field,
     upper_layer_error,
 )
-from transports.srv6.sids import Behaviour, Flavour, Sid, SidTable
+from transports.srv6.sids import Behaviour, Flavour, Shift, Sid, SidTable
 from wire.codec import DecodeError, FieldError, ReadBuffer, TruncatedError
 from wire.extension import Chain, NextHeader, walk
 from wire.ipv6 import IPV6
@@ -68,18 +68,31 @@ def process(packet: ReadBuffer, table: SidTable) -> Outcome:
         drop = _not_ipv6(packet)
         table.count_drop(drop.reason)
         return drop
-    destination = int.from_bytes(packet[DESTINATION], "big")
+    destination = bytes(packet[DESTINATION])
+    shift = table.shift(destination)
+    if shift is not None and packet[HOP_LIMIT_OFFSET] > 1:
+        return _passed(packet, shift)
     installed = table.find(destination)
     if installed is None:
-        return Transit(packet, bytes(packet[DESTINATION]))
-    sid = installed.sid
-    outcome = _BEHAVIOURS[sid.behaviour](packet, sid)
+        return Transit(packet, destination)
+    outcome = _BEHAVIOURS[installed.sid.behaviour](packet, installed.sid)
     if isinstance(outcome, Drop):
         table.count_drop(outcome.reason, installed)
     else:
         installed.packets += 1
         installed.octets += len(packet)
     return outcome
+
+
+def _passed(packet: ReadBuffer, shift: Shift) -> Forward | CrossConnect:
+    """Do what `end` and `end_x` do with a CSID, without another look: nine of ten packets."""
+    destination, adjacencies, installed = shift
+    installed.packets += 1
+    installed.octets += len(packet)
+    out = bytearray(packet[: IPV6.size + (packet[4] << 8 | packet[5])])
+    out[HOP_LIMIT_OFFSET] -= 1
+    out[DESTINATION] = destination
+    return CrossConnect(out, adjacencies) if adjacencies else Forward(out, destination)
 
 
 def _total(body: _Body) -> Act:
@@ -204,22 +217,20 @@ def _not_ipv6(packet: ReadBuffer) -> Drop:
 
 def _moved(packet: memoryview, sid: Sid) -> bytearray | Decapsulated | Deliver:
     """Return the packet on its way to the next segment, or what comes of it here."""
-    if argument := int.from_bytes(packet[DESTINATION], "big") & sid.argument_mask:  # N01
-        return _shifted(packet, sid, argument)
+    if (destination := sid.shifted(bytes(packet[DESTINATION]))) is not None:  # N01
+        return _shifted(packet, destination)
     srh = _find_srh(packet)
     if srh is not None and srh.segments_left:  # S02
         return _advanced(packet, srh, sid)
     return _upper_layer(packet, srh, sid, _EITHER if Flavour.USD in sid.flavours else ())
 
 
-def _shifted(packet: memoryview, sid: Sid, argument: int) -> bytearray:
+def _shifted(packet: memoryview, destination: bytes) -> bytearray:
     """Use up the first CSID of the destination. RFC 9800, section 4.1.1."""
     if packet[HOP_LIMIT_OFFSET] <= 1:  # N02
         raise _DropError(Reason.HOP_LIMIT, TIME_EXCEEDED)
     out = bytearray(packet)
-    block = sid.structure.block // 8
-    moved = argument << sid.structure.node_function  # N05 and N06
-    out[24 + block : 40] = moved.to_bytes(SEGMENT_SIZE - block, "big")
+    out[DESTINATION] = destination  # N05 and N06
     out[HOP_LIMIT_OFFSET] -= 1  # N07
     return out
 

@@ -16,6 +16,7 @@ with `inner_hop` follows the text.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address
+from struct import Struct
 
 from transports.srv6 import ip
 from transports.srv6.outcome import TIME_EXCEEDED, Drop, Forward, Reason
@@ -23,11 +24,12 @@ from transports.srv6.sids import refusal
 from wire.codec import FieldError, ReadBuffer, TruncatedError, check_size, check_uint
 from wire.csid import ADDRESS_SIZE, F3216, CsidStructure, pack_container
 from wire.extension import NextHeader
-from wire.ipv6 import IPV6
+from wire.ipv6 import IPV6, Ipv6
 from wire.srh import Srh, Tlv
 
 IPV4_HOP_LIMIT = 64  # of the outer header over IPv4, as Linux has it
 _MAX_LENGTH = 0xFFFF
+_FIRST_WORDS = Struct("!IHBB")  # of IPV6, the addresses left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,8 @@ class Policy:
     flow_label: int | None = None  # None: that of the packet, 0 over IPv4
     hop_limit: int | None = None  # None: that of the packet, 64 over IPv4
     inner_hop: bool = False  # a router takes its hop off the inner packet, as the text says
-    # What is between outer header and packet, for IPv6 and for IPv4; empty without an SRH.
-    srhs: tuple[bytes, bytes] = field(init=False, repr=False, compare=False)
+    # Outer header, its first 8 bytes to be filled in, and SRH: for IPv6 and for IPv4 inside.
+    heads: tuple[bytes, bytes] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.segments:
@@ -59,22 +61,27 @@ class Policy:
         for name, bits in (("traffic_class", 8), ("flow_label", 20), ("hop_limit", 8)):
             if (value := getattr(self, name)) is not None:
                 check_uint(name, value, bits)
-        srhs = self._srh(NextHeader.IPV6), self._srh(NextHeader.IPV4)
-        object.__setattr__(self, "srhs", srhs)
+        if self.hop_limit is not None and self.hop_limit < 2:
+            raise ValueError(f"hop_limit is {self.hop_limit}, which a router cannot pass on")
+        heads = self._head(NextHeader.IPV6), self._head(NextHeader.IPV4)
+        object.__setattr__(self, "heads", heads)
 
     @property
     def overhead(self) -> int:
         """How many bytes longer a packet becomes."""
-        return IPV6.size + len(self.srhs[0])
+        return len(self.heads[0])
 
-    def _srh(self, inner: int) -> bytes:
-        """Return the SRH, or nothing where the destination says it all. RFC 8754, 4.1."""
+    def _head(self, inner: int) -> bytes:
+        """Return the headers; no SRH where the destination says it all. RFC 8754, 4.1."""
         if self.reduced and len(self.segments) == 1 and not self.tlvs:
-            return b""
-        srh = Srh.of_path(inner, self.segments, reduced=self.reduced, tlvs=self.tlvs)
-        buf = bytearray(srh.size)
-        srh.pack_into(buf)
-        return bytes(buf)
+            head = bytearray(IPV6.size)
+        else:
+            srh = Srh.of_path(inner, self.segments, reduced=self.reduced, tlvs=self.tlvs)
+            head = bytearray(IPV6.size + srh.size)
+            srh.pack_into(head, IPV6.size)
+            inner = NextHeader.ROUTING
+        Ipv6(self.source, self.segments[0], inner, 0).pack_into(head)
+        return bytes(head)
 
 
 def encapsulate(
@@ -153,21 +160,18 @@ def containers(
 
 
 def _push(packet: memoryview, policy: Policy) -> bytearray:
-    is_ipv4 = ip.is_ipv4(packet)
-    srh = policy.srhs[is_ipv4]
-    kind = NextHeader.IPV4 if is_ipv4 else NextHeader.IPV6
     class_, label, hop_limit = policy.traffic_class, policy.flow_label, policy.hop_limit
+    is_ipv4 = ip.is_ipv4(packet)
     if class_ is None:
         class_ = ip.traffic_class(packet)
     if label is None:
         label = ip.flow_label(packet)
     if hop_limit is None:
-        hop_limit = IPV4_HOP_LIMIT if is_ipv4 else ip.hop_limit(packet)
-    out = bytearray(IPV6.size)
-    IPV6.pack_into(
-        out, 0, 6 << 28 | class_ << 20 | label, len(srh) + len(packet),
-        NextHeader.ROUTING if srh else kind, hop_limit, policy.source, policy.segments[0],
-    )  # fmt: skip
-    out += srh
+        hop_limit = IPV4_HOP_LIMIT if is_ipv4 else packet[ip.HOP_LIMIT_OFFSET]
+    out = bytearray(policy.heads[is_ipv4])
+    length = len(out) - IPV6.size + len(packet)
+    next_header = out[ip.NEXT_HEADER_OFFSET]
+    word = 6 << 28 | class_ << 20 | label
+    _FIRST_WORDS.pack_into(out, 0, word, length, next_header, hop_limit)
     out += packet
     return out

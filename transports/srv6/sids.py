@@ -13,13 +13,26 @@ Names for the structure F3216 (block of 32 bits, CSIDs of 16) make the usual one
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from ipaddress import IPv6Address, IPv6Network
+from typing import NamedTuple
 
 from transports.srv6.marks import Marks
 from transports.srv6.outcome import Adjacency, Reason
-from wire.csid import ADDRESS_BITS, F3216, CsidStructure, check_structure, pack_container
+from wire.csid import (
+    ADDRESS_BITS,
+    F3216,
+    CsidStructure,
+    check_structure,
+    is_last,
+    pack_container,
+    shift,
+)
+
+# Ours. Limit: 4,096 destinations remembered, a path from each of 1,024 hosts to four others;
+# when it is full, all are found out anew.
+MAX_SHIFTS = 4096
 
 
 class Behaviour(Enum):
@@ -61,8 +74,6 @@ class Sid:
     table: int | None = None  # of End.DT*
     marks: Marks = Marks.PIPE  # what decapsulation does with the outer traffic class
     upper_layers: frozenset[int] = frozenset()  # allowed beside decapsulation: 58 for ping
-    # Bits of the argument, zero without NEXT_CSID: the hot path asks nothing else.
-    argument_mask: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
         behaviour, name = self.behaviour, f"SID {self.prefix}"
@@ -78,7 +89,15 @@ class Sid:
             raise ValueError(f"{name}: {behaviour.value} {want}")
         if Flavour.NEXT_CSID in self.flavours:
             self._check_csid(name)
-            object.__setattr__(self, "argument_mask", (1 << self.structure.argument) - 1)
+
+    def shifted(self, destination: bytes) -> bytes | None:
+        """Return a matching destination with its first CSID used up.
+
+        None where the argument is zero, or the SID no NEXT-CSID: then it acts as all do.
+        """
+        if Flavour.NEXT_CSID not in self.flavours or is_last(destination, self.structure):
+            return None
+        return shift(destination, self.structure)
 
     def _check_csid(self, name: str) -> None:
         check_structure(self.structure)
@@ -158,6 +177,18 @@ class Installed:
     errors: int = 0
 
 
+class Shift(NamedTuple):
+    """What NEXT-CSID makes of a destination with an argument left. RFC 9800, section 4.1.1.
+
+    Nothing else of the packet has a say but its hop limit, which must be above 1 and goes down
+    by one. So the same destination always gives the same: the fast path of a switch.
+    """
+
+    destination: bytes
+    adjacencies: tuple[Adjacency, ...]  # empty: look the new destination up
+    installed: Installed  # to count on
+
+
 class SidTable:
     """The SIDs of one node, by longest prefix."""
 
@@ -166,6 +197,7 @@ class SidTable:
         self.counters: Counter[str] = Counter()  # packets dropped, by Reason
         # (bits to the right of the prefix, SIDs by prefix), longest prefixes first
         self._levels: list[tuple[int, dict[int, Installed]]] = []
+        self._shifts: dict[bytes, Shift | None] = {}  # what was found out before
         for sid in sids:
             self.add(sid)
 
@@ -177,33 +209,49 @@ class SidTable:
             yield from level.values()
 
     def add(self, sid: Sid) -> None:
-        shift = ADDRESS_BITS - sid.prefix.prefixlen
-        level = dict(self._levels).get(shift)
+        right = ADDRESS_BITS - sid.prefix.prefixlen
+        level = dict(self._levels).get(right)
         if level is None:
             level = {}
-            self._levels.append((shift, level))
+            self._levels.append((right, level))
             self._levels.sort(key=lambda row: row[0])
-        key = int(sid.prefix.network_address) >> shift
+        key = int(sid.prefix.network_address) >> right
         if key in level:
             raise ValueError(f"SID {sid.prefix} is there twice")
         level[key] = Installed(sid)
+        self._shifts.clear()
 
     def remove(self, prefix: IPv6Network) -> None:
         """Take a SID out. Raise KeyError where there is none of that prefix."""
-        shift = ADDRESS_BITS - prefix.prefixlen
-        del dict(self._levels)[shift][int(prefix.network_address) >> shift]
+        right = ADDRESS_BITS - prefix.prefixlen
+        del dict(self._levels).get(right, {})[int(prefix.network_address) >> right]
+        self._shifts.clear()
 
-    def find(self, destination: int) -> Installed | None:
-        """Return what an address, as a number, matches."""
-        for shift, level in self._levels:
-            if (installed := level.get(destination >> shift)) is not None:
+    def find(self, destination: bytes) -> Installed | None:
+        """Return what an address matches, or None: then the FIB decides."""
+        number = int.from_bytes(destination, "big")
+        for right, level in self._levels:
+            if (installed := level.get(number >> right)) is not None:
                 return installed
         return None
 
-    def lookup(self, destination: bytes) -> Sid | None:
-        """Return the SID of an address, or None: then the FIB decides."""
-        installed = self.find(int.from_bytes(destination, "big"))
-        return None if installed is None else installed.sid
+    def shift(self, destination: bytes) -> Shift | None:
+        """Return what NEXT-CSID makes of an address; None where it has nothing to do."""
+        try:
+            return self._shifts[destination]
+        except KeyError:
+            if len(self._shifts) >= MAX_SHIFTS:
+                self._shifts.clear()
+            found = self._shifts[destination] = self._find_shift(destination)
+            return found
+
+    def _find_shift(self, destination: bytes) -> Shift | None:
+        installed = self.find(destination)
+        if installed is None:
+            return None
+        sid = installed.sid
+        shifted = sid.shifted(destination)
+        return None if shifted is None else Shift(shifted, sid.adjacencies, installed)
 
     def count_drop(self, reason: Reason, installed: Installed | None = None) -> None:
         self.counters[reason.value] += 1
