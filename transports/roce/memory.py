@@ -144,7 +144,7 @@ class MemoryTable:
                 raise ValueError(f"{name} {key:#x} does not fit 32 bits")
             if key in table:
                 raise ValueError(f"{name} {key:#x} is in use")
-        region = MemoryRegion(addr, view, l_key, r_key, access, pd, invalidatable)
+        region = MemoryRegion(addr, view, l_key, r_key, int(access), pd, invalidatable)
         self._local[l_key] = self._remote[r_key] = region
         return region
 
@@ -197,7 +197,7 @@ class MemoryTable:
             and region.pd == pd
             and region.invalidatable
             and region.is_valid
-            and bool(region.access & REMOTE)
+            and region.access & REMOTE != 0
         )
 
     def invalidate(self, r_key: int) -> None:

@@ -14,17 +14,8 @@ from dataclasses import dataclass, field
 from transports.roce.bursts import MAX_BURST, Burst
 from transports.roce.memory import ScatterGather
 from transports.roce.psn import MASK
-from transports.roce.work import ATOMICS, TAKES_RECEIVE, WRITES, SendWr, WrOpcode
+from transports.roce.work import KINDS, Kind, SendWr, WrOpcode
 from wire.roce.eths import ATOMIC_ETH, IETH, IMMDT, RETH
-from wire.roce.opcodes import Opcode
-
-_SEND_ENDS = {
-    WrOpcode.SEND: (Opcode.RC_SEND_LAST, Opcode.RC_SEND_ONLY),
-    WrOpcode.SEND_WITH_IMM: (Opcode.RC_SEND_LAST_IMM, Opcode.RC_SEND_ONLY_IMM),
-    WrOpcode.SEND_WITH_INV: (Opcode.RC_SEND_LAST_INV, Opcode.RC_SEND_ONLY_INV),
-    WrOpcode.RDMA_WRITE: (Opcode.RC_WRITE_LAST, Opcode.RC_WRITE_ONLY),
-    WrOpcode.RDMA_WRITE_WITH_IMM: (Opcode.RC_WRITE_LAST_IMM, Opcode.RC_WRITE_ONLY_IMM),
-}
 
 
 def packet_count(length: int, mtu: int) -> int:
@@ -42,36 +33,17 @@ class Message:
     start: int  # PSN of its first packet
     ack_every: int  # AckReq on every so manyth packet, and on the last
     data: ScatterGather | None = None  # resolved when it is first sent
+    kind: Kind = field(init=False)
     stop: int = field(init=False)
-    is_read: bool = field(init=False)
-    is_atomic: bool = field(init=False)
     waits_for_response: bool = field(init=False)  # READ or atomic
-    takes_receive: bool = field(init=False)
     started: bool = False
     asked: int = 0  # READ: PSN of the newest request, unwrapped
     requests: int = 0  # READ and atomic: requests sent
-    _first: int = field(init=False)
-    _last: int = field(init=False)
-    _only: int = field(init=False)
 
     def __post_init__(self) -> None:
-        opcode = self.wr.opcode
-        self.is_read = opcode is WrOpcode.RDMA_READ
-        self.is_atomic = opcode in ATOMICS
-        self.waits_for_response = self.is_read or self.is_atomic
-        self.takes_receive = opcode in TAKES_RECEIVE
-        packets = 1 if self.is_atomic else packet_count(self.length, self.mtu)
-        self.stop = self.start + packets
-        self._first = (
-            Opcode.RC_WRITE_FIRST if opcode in WRITES else Opcode.RC_SEND_FIRST
-        ).value
-        last, only = _SEND_ENDS.get(opcode, (Opcode.RC_SEND_LAST, Opcode.RC_SEND_ONLY))
-        self._last, self._only = last.value, only.value
-
-    @property
-    def middle(self) -> int:
-        """Return the opcode of its MIDDLE packets: it follows the one of FIRST."""
-        return self._first + 1
+        self.kind = kind = KINDS[self.wr.opcode]
+        self.waits_for_response = kind.is_read or kind.is_atomic
+        self.stop = self.start + (1 if kind.is_atomic else packet_count(self.length, self.mtu))
 
     def burst(self, psn: int, limit: int, transmission: int, why: str) -> Burst:
         """Return the packets from the unwrapped `psn` on: as many as are alike, up to `limit`.
@@ -81,24 +53,25 @@ class Message:
         if self.waits_for_response:
             return self._request(psn, why)
         assert self.data is not None
+        kind = self.kind
         index = psn - self.start
         packets = self.stop - self.start
         mtu = self.mtu
         if packets == 1:
             return Burst(
-                self._only, psn & MASK, 1, self._reth() + self._trailer(),
+                kind.only, psn & MASK, 1, self._reth() + self._trailer(),
                 self.data.read(0, self.length), mtu, True, self.wr.solicited,
                 transmission, why,
             )  # fmt: skip
         if index == 0:
             return Burst(
-                self._first, psn & MASK, 1, self._reth(), self.data.read(0, mtu), mtu,
+                kind.first, psn & MASK, 1, self._reth(), self.data.read(0, mtu), mtu,
                 self.ack_every == 1, False, transmission, why,
             )  # fmt: skip
         if index == packets - 1:
             offset = index * mtu
             return Burst(
-                self._last, psn & MASK, 1, self._trailer(),
+                kind.last, psn & MASK, 1, self._trailer(),
                 self.data.read(offset, self.length - offset), mtu, True, self.wr.solicited,
                 transmission, why,
             )  # fmt: skip
@@ -106,40 +79,35 @@ class Message:
         to_ack = every - index % every
         count = min(limit, packets - 1 - index, to_ack, MAX_BURST)
         return Burst(
-            self._first + 1, psn & MASK, count, b"", self.data.read(index * mtu, count * mtu),
+            kind.first + 1, psn & MASK, count, b"", self.data.read(index * mtu, count * mtu),
             mtu, count == to_ack, False, transmission, why,
         )  # fmt: skip
 
     def _request(self, psn: int, why: str) -> Burst:
         """Return the request of a READ, for what is missing from `psn` on, or of an atomic."""
-        wr = self.wr
-        if self.is_read:
-            opcode = Opcode.RC_READ_REQUEST.value
+        wr, kind = self.wr, self.kind
+        if kind.is_read:
             done = (psn - self.start) * self.mtu
             va = (wr.remote_addr + done) & 0xFFFFFFFFFFFFFFFF
             extension = RETH.pack(va, wr.r_key, self.length - done)
             self.asked = psn
-        elif wr.opcode is WrOpcode.ATOMIC_CMP_AND_SWP:
-            opcode = Opcode.RC_CMP_SWAP.value
-            extension = ATOMIC_ETH.pack(wr.remote_addr, wr.r_key, wr.swap_add, wr.compare)
         else:
-            opcode = Opcode.RC_FETCH_ADD.value
-            extension = ATOMIC_ETH.pack(wr.remote_addr, wr.r_key, wr.swap_add, 0)
+            compare = wr.compare if wr.opcode is WrOpcode.ATOMIC_CMP_AND_SWP else 0
+            extension = ATOMIC_ETH.pack(wr.remote_addr, wr.r_key, wr.swap_add, compare)
         self.requests += 1
         return Burst(
-            opcode, psn & MASK, 1, extension, b"", self.mtu, True, False, self.requests, why
+            kind.only, psn & MASK, 1, extension, b"", self.mtu, True, False, self.requests, why
         )
 
     def _reth(self) -> bytes:
+        if not self.kind.is_write:
+            return b""
         wr = self.wr
-        if wr.opcode in WRITES:
-            return RETH.pack(wr.remote_addr, wr.r_key, self.length)
-        return b""
+        return RETH.pack(wr.remote_addr, wr.r_key, self.length)
 
     def _trailer(self) -> bytes:
-        wr = self.wr
-        if wr.opcode in {WrOpcode.SEND_WITH_IMM, WrOpcode.RDMA_WRITE_WITH_IMM}:
-            return IMMDT.pack(wr.imm)
-        if wr.opcode is WrOpcode.SEND_WITH_INV:
-            return IETH.pack(wr.invalidate_r_key)
+        if self.kind.has_imm:
+            return IMMDT.pack(self.wr.imm)
+        if self.kind.has_inv:
+            return IETH.pack(self.wr.invalidate_r_key)
         return b""

@@ -144,7 +144,7 @@ class QueuePair:
             self._enter_error()
             self._agenda.note(self)
             return
-        self._access = attributes.get("qp_access_flags", self._access)
+        self._access = int(attributes.get("qp_access_flags", self._access))
         self._min_rnr_timer = attributes.get("min_rnr_timer", self._min_rnr_timer)
         if "pkey_index" in attributes:
             self.p_key = self._port.p_keys[attributes["pkey_index"]]

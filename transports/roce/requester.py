@@ -46,7 +46,7 @@ from transports.roce.refusals import RefusalReason
 from transports.roce.retries import Cause, Retries
 from transports.roce.stats import QpStats
 from transports.roce.timers import Timer
-from transports.roce.work import MAX_MESSAGE, WC_OPCODE, SendWr
+from transports.roce.work import KINDS, MAX_MESSAGE, SendWr
 from wire.roce.eths import RNR_TIMER_NS, AethKind, NakCode
 from wire.roce.opcodes import Opcode
 
@@ -197,7 +197,7 @@ class Requester:
             and 0 < self._config.max_rd_atomic <= self._open_responses
         ):
             return False
-        if not self._credits.may_start(message.takes_receive):
+        if not self._credits.may_start(message.kind.takes_receive):
             return False
         if (fault := self._local_fault(message)) is not None:
             # Earlier requests complete first, so that the order holds.
@@ -206,16 +206,16 @@ class Requester:
                 self._fail(status, what, now)
             return False
         message.started = True
-        self._credits.start(message.takes_receive)
+        self._credits.start(message.kind.takes_receive)
         self._open_responses += message.waits_for_response
         return True
 
     def _local_fault(self, message: Message) -> tuple[WcStatus, str] | None:
         """Return what is wrong with `message` on our side; find its memory if nothing is."""
         packets = message.stop - message.start
-        if message.length > MAX_MESSAGE or (message.is_read and packets > MAX_OPEN):
+        if message.length > MAX_MESSAGE or (message.kind.is_read and packets > MAX_OPEN):
             return WcStatus.LOC_LEN_ERR, f"message of {message.length} bytes"
-        if message.is_atomic and message.length != 8:
+        if message.kind.is_atomic and message.length != 8:
             return WcStatus.LOC_LEN_ERR, f"atomic of {message.length} bytes"
         if message.waits_for_response and not self._config.max_rd_atomic:
             return WcStatus.LOC_QP_OP_ERR, "max_rd_atomic is 0"
@@ -280,7 +280,7 @@ class Requester:
             return reason
         opcode, payload = arrival.opcode, arrival.payload
         message = self._queue[0]
-        if not (message.is_read and answered == self._una):
+        if not (message.kind.is_read and answered == self._una):
             if not self._is_next_response(answered, now):
                 return None
             message = self._queue[0]
@@ -288,7 +288,7 @@ class Requester:
         offset = (answered - message.start) * self._mtu
         size = message.length - offset if is_last else self._mtu
         fits = (
-            message.is_read
+            message.kind.is_read
             and len(payload) == size
             and (opcode in _LAST_OR_ONLY) == is_last
             and (opcode not in _FIRST_OR_ONLY or answered == message.asked)
@@ -315,7 +315,7 @@ class Requester:
         if una == self._top or psn != una & MASK:
             return False
         message = self._queue[0]
-        if not message.is_read or una >= message.stop - 1 or len(payload) != self._mtu:
+        if not message.kind.is_read or una >= message.stop - 1 or len(payload) != self._mtu:
             return False
         assert message.data is not None
         message.data.write((una - message.start) * self._mtu, payload)
@@ -331,7 +331,7 @@ class Requester:
         if self._una == self._top or unwrap(psn, self._una) != self._una:
             return None
         message = self._queue[0]
-        if not message.is_read or message.data is None or message.data.single is None:
+        if not message.kind.is_read or message.data is None or message.data.single is None:
             return None
         start = (self._una - message.start) * self._mtu
         stop = (message.stop - 1 - message.start) * self._mtu
@@ -352,7 +352,7 @@ class Requester:
         if not self._is_next_response(answered, now):
             return None
         message = self._queue[0]
-        if not message.is_atomic:
+        if not message.kind.is_atomic:
             self._fail(WcStatus.BAD_RESP_ERR, "atomic response", now)
             return None
         if aeth >> 29 == AethKind.ACK:
@@ -420,7 +420,7 @@ class Requester:
                 WorkCompletion(
                     wr.wr_id,
                     WcStatus.SUCCESS,
-                    WC_OPCODE[wr.opcode],
+                    message.kind.wc_opcode,
                     length,
                     self._config.qp_num,
                 )
@@ -496,7 +496,7 @@ class Requester:
         message = self._queue.popleft()
         wr = message.wr
         self._events.append(
-            WorkCompletion(wr.wr_id, status, WC_OPCODE[wr.opcode], 0, qp_num, detail=detail)
+            WorkCompletion(wr.wr_id, status, message.kind.wc_opcode, 0, qp_num, detail=detail)
         )
         self._timer = Timer.NONE
         self.is_failed = True
@@ -524,6 +524,6 @@ _KNOWN_KINDS = {AethKind.ACK.value, AethKind.RNR_NAK.value, AethKind.NAK.value}
 def flushed(wr: SendWr, qp_num: int) -> WorkCompletion:
     """Return the completion of a request that a queue pair in ERR will never execute."""
     return WorkCompletion(
-        wr.wr_id, WcStatus.WR_FLUSH_ERR, WC_OPCODE[wr.opcode], 0, qp_num,
+        wr.wr_id, WcStatus.WR_FLUSH_ERR, KINDS[wr.opcode].wc_opcode, 0, qp_num,
         detail=f"QP {qp_num:#x}: flushed",
     )  # fmt: skip

@@ -49,6 +49,11 @@ from transports.roce.work import MAX_MESSAGE, RecvWr
 from wire.roce.eths import ATOMIC_ETH, IETH, IMMDT, RETH, Aeth, NakCode
 from wire.roce.opcodes import OPCODES, Family, Opcode, Position
 
+# As plain integers: the operators of a Flag are slow.
+_LOCAL_WRITE = Access.LOCAL_WRITE.value
+_REMOTE_WRITE = Access.REMOTE_WRITE.value
+_REMOTE_READ = Access.REMOTE_READ.value
+_REMOTE_ATOMIC = Access.REMOTE_ATOMIC.value
 _U64 = 0xFFFFFFFFFFFFFFFF
 _MAX_SPAN = (1 << 23) - 1  # PSNs of one READ: more could not be told from duplicates
 # Nothing that is refused for good is also retried, so this cannot be mistaken for a NAK code.
@@ -234,7 +239,7 @@ class Responder:
         if not request.is_padded_right or (size > self._mtu if is_only else size != self._mtu):
             return NakCode.INVALID_REQUEST
         wr = self._receives[0]
-        target = self._memory.local(wr.sge, Access.LOCAL_WRITE, self._pd)
+        target = self._memory.local(wr.sge, _LOCAL_WRITE, self._pd)
         if target is None:
             return self._fail_receive(WcStatus.LOC_PROT_ERR)
         if size > target.length:
@@ -257,7 +262,7 @@ class Responder:
         """Execute WRITE First or Only, with or without immediate."""
         info = OPCODES[request.opcode]
         is_only = info.position is Position.ONLY
-        if self._message is not None or not self.access & Access.REMOTE_WRITE:
+        if self._message is not None or not self.access & _REMOTE_WRITE:
             return NakCode.INVALID_REQUEST
         if info.takes_receive and not self._receives:
             return _RNR
@@ -270,7 +275,7 @@ class Responder:
         region = None
         target = _NOWHERE
         if length:
-            region = self._memory.remote(r_key, va, length, Access.REMOTE_WRITE, self._pd)
+            region = self._memory.remote(r_key, va, length, _REMOTE_WRITE, self._pd)
             if region is None:
                 return NakCode.REMOTE_ACCESS_ERROR
             start = va - region.addr
@@ -323,7 +328,7 @@ class Responder:
 
     def _read(self, request: Arrival) -> int | None:
         """Execute a READ: its response is made when it is sent. Section 9.7.5.1.9."""
-        refused = self._message is not None or not self.access & Access.REMOTE_READ
+        refused = self._message is not None or not self.access & _REMOTE_READ
         if refused or not self._saved.has_room:
             return NakCode.INVALID_REQUEST
         va, r_key, length = RETH.unpack_from(request.view, request.extension)
@@ -332,7 +337,7 @@ class Responder:
             return NakCode.INVALID_REQUEST
         region = None
         if length:
-            region = self._memory.remote(r_key, va, length, Access.REMOTE_READ, self._pd)
+            region = self._memory.remote(r_key, va, length, _REMOTE_READ, self._pd)
             if region is None:
                 return NakCode.REMOTE_ACCESS_ERROR
         self._count_message()
@@ -344,11 +349,11 @@ class Responder:
 
     def _atomic(self, request: Arrival) -> int | None:
         """Execute CmpSwap or FetchAdd. Section 9.4.5."""
-        refused = self._message is not None or not self.access & Access.REMOTE_ATOMIC
+        refused = self._message is not None or not self.access & _REMOTE_ATOMIC
         if refused or not self._saved.has_room or request.payload:
             return NakCode.INVALID_REQUEST
         va, r_key, swap_add, compare = ATOMIC_ETH.unpack_from(request.view, request.extension)
-        region = self._memory.remote(r_key, va, 8, Access.REMOTE_ATOMIC, self._pd)
+        region = self._memory.remote(r_key, va, 8, _REMOTE_ATOMIC, self._pd)
         if region is None:
             return NakCode.REMOTE_ACCESS_ERROR
         if va % 8:
@@ -404,7 +409,7 @@ class Responder:
             self._acknowledge(psn, "")
 
     def _acknowledge(self, psn: int, why: str) -> None:
-        self._responses.acknowledge(Answer(psn, self.credit, self.msn, why))
+        self._responses.acknowledge(psn, self.credit, self.msn, why)
 
     @property
     def credit(self) -> int:

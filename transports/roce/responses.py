@@ -43,14 +43,13 @@ class Responses:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def acknowledge(self, answer: Answer) -> None:
+    def acknowledge(self, psn: int, syndrome: int, msn: int, why: str) -> None:
         """Queue an ACK. It makes the ACKs and passing NAKs that it follows unnecessary."""
         queue = self._queue
         while queue and type(tail := queue[-1]) is Answer and not tail.is_final:
-            if not tail.why:
-                answer = answer._replace(why="")
+            why = why and tail.why
             queue.pop()
-        queue.append(answer)
+        queue.append(Answer(psn, syndrome, msn, why))
 
     def refuse(self, answer: Answer) -> None:
         """Queue a NAK."""

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from transports.roce.completion import WcOpcode
+from wire.roce.opcodes import Opcode
 
 MAX_MESSAGE = 1 << 31  # bytes. IBTA vol. 1, section 9.7.4.1.6, C9-94
 
@@ -30,6 +31,11 @@ class Sge(NamedTuple):
     l_key: int
 
 
+def total_length(sge: tuple[Sge, ...]) -> int:
+    """Return the bytes of a scatter or gather list."""
+    return sge[0].length if len(sge) == 1 else sum(entry.length for entry in sge)
+
+
 @dataclass(frozen=True, slots=True)
 class SendWr:
     """One request for the send queue. Fields that its opcode does not use are ignored."""
@@ -53,7 +59,7 @@ class SendWr:
         """Return the bytes of the message."""
         if self.inline is not None:
             return len(self.inline)
-        return sum(sge.length for sge in self.sge)
+        return total_length(self.sge)
 
 
 class RecvWr(NamedTuple):
@@ -65,25 +71,51 @@ class RecvWr(NamedTuple):
     @property
     def length(self) -> int:
         """Return the bytes there is room for."""
-        return sum(sge.length for sge in self.sge)
+        return total_length(self.sge)
 
 
-TAKES_RECEIVE = {
-    WrOpcode.SEND,
-    WrOpcode.SEND_WITH_IMM,
-    WrOpcode.SEND_WITH_INV,
-    WrOpcode.RDMA_WRITE_WITH_IMM,
-}
-ATOMICS = {WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD}
-WRITES = {WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE_WITH_IMM}
+class Kind(NamedTuple):
+    """What an operation is, beyond its name, and the opcodes of its request packets."""
 
-WC_OPCODE = {
-    WrOpcode.SEND: WcOpcode.SEND,
-    WrOpcode.SEND_WITH_IMM: WcOpcode.SEND,
-    WrOpcode.SEND_WITH_INV: WcOpcode.SEND,
-    WrOpcode.RDMA_WRITE: WcOpcode.RDMA_WRITE,
-    WrOpcode.RDMA_WRITE_WITH_IMM: WcOpcode.RDMA_WRITE,
-    WrOpcode.RDMA_READ: WcOpcode.RDMA_READ,
-    WrOpcode.ATOMIC_CMP_AND_SWP: WcOpcode.COMP_SWAP,
-    WrOpcode.ATOMIC_FETCH_AND_ADD: WcOpcode.FETCH_ADD,
-}
+    wc_opcode: WcOpcode
+    takes_receive: bool = False  # a receive WQE at the responder
+    is_write: bool = False  # RETH on FIRST or ONLY
+    is_read: bool = False
+    is_atomic: bool = False
+    has_imm: bool = False
+    has_inv: bool = False
+    first: int = 0  # opcode of FIRST packets; MIDDLE is the next one
+    last: int = 0
+    only: int = 0
+
+
+KINDS = {
+    WrOpcode.SEND: Kind(
+        WcOpcode.SEND, takes_receive=True,
+        first=Opcode.RC_SEND_FIRST, last=Opcode.RC_SEND_LAST, only=Opcode.RC_SEND_ONLY,
+    ),
+    WrOpcode.SEND_WITH_IMM: Kind(
+        WcOpcode.SEND, takes_receive=True, has_imm=True,
+        first=Opcode.RC_SEND_FIRST, last=Opcode.RC_SEND_LAST_IMM, only=Opcode.RC_SEND_ONLY_IMM,
+    ),
+    WrOpcode.SEND_WITH_INV: Kind(
+        WcOpcode.SEND, takes_receive=True, has_inv=True,
+        first=Opcode.RC_SEND_FIRST, last=Opcode.RC_SEND_LAST_INV, only=Opcode.RC_SEND_ONLY_INV,
+    ),
+    WrOpcode.RDMA_WRITE: Kind(
+        WcOpcode.RDMA_WRITE, is_write=True,
+        first=Opcode.RC_WRITE_FIRST, last=Opcode.RC_WRITE_LAST, only=Opcode.RC_WRITE_ONLY,
+    ),
+    WrOpcode.RDMA_WRITE_WITH_IMM: Kind(
+        WcOpcode.RDMA_WRITE, takes_receive=True, is_write=True, has_imm=True,
+        first=Opcode.RC_WRITE_FIRST, last=Opcode.RC_WRITE_LAST_IMM,
+        only=Opcode.RC_WRITE_ONLY_IMM,
+    ),
+    WrOpcode.RDMA_READ: Kind(WcOpcode.RDMA_READ, is_read=True, only=Opcode.RC_READ_REQUEST),
+    WrOpcode.ATOMIC_CMP_AND_SWP: Kind(
+        WcOpcode.COMP_SWAP, is_atomic=True, only=Opcode.RC_CMP_SWAP
+    ),
+    WrOpcode.ATOMIC_FETCH_AND_ADD: Kind(
+        WcOpcode.FETCH_ADD, is_atomic=True, only=Opcode.RC_FETCH_ADD
+    ),
+}  # fmt: skip
