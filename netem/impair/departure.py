@@ -15,6 +15,8 @@ class FrameMeta(NamedTuple):
     transmission: int = 0  # 1: sent for the first time; 0: not known
     why: str = ""  # of a retransmission: "timeout", "NAK", "RNR", "implied NAK", "duplicate"
     tag: object = None  # the caller's own, handed back with the departure
+    comment: str = ""  # what a switch did to it, for the capture
+    killed: bool = False  # it died in its node: to be recorded, not to be sent
 
 
 NO_META = FrameMeta()
@@ -47,10 +49,10 @@ class Departure(NamedTuple):
 
 
 def remark(meta: FrameMeta) -> str:
-    """Return what the capture says about a frame that nothing happened to."""
+    """Return what the capture says about a frame that nothing happened to on its link."""
     if meta.transmission > 1 or meta.why:
-        return f"retransmission: {meta.why or 'reason unknown'}"
-    return ""
+        return join(meta.comment, f"retransmission: {meta.why or 'reason unknown'}")
+    return meta.comment
 
 
 def join(*phrases: str) -> str:

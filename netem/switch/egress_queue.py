@@ -1,0 +1,116 @@
+"""One queue of one port: its frames, its memory, its rules, and what is counted about it."""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from netem.impair.alter import set_ce
+from netem.impair.departure import FrameMeta, join
+from netem.switch.buffer import QueueAccount, UncountedAccount
+from netem.switch.marking import Mark, Marker
+from netem.switch.pause import LosslessClass
+from netem.switch.watchdog import Watchdog
+from netem.topology.switch_plan import QueuePlan
+
+
+class Held(NamedTuple):
+    """A frame that the switch holds, until its last bit has left."""
+
+    frame: bytes
+    cells: int  # bytes of memory
+    queue: "EgressQueue | None"  # None: a PFC frame, which takes no memory
+    source: LosslessClass | None  # what its memory is charged to as well
+    meta: FrameMeta
+    number: int = 0  # in the queue's order of arrival
+
+
+class EgressQueue:
+    """A first-in first-out queue, and the rules and counters of one class at one port."""
+
+    def __init__(
+        self,
+        index: int,
+        plan: QueuePlan,
+        account: QueueAccount | UncountedAccount,
+        *,
+        marker: Marker | None,
+        watchdog: Watchdog | None,
+        trim_at: int | None,
+    ) -> None:
+        self.index = index
+        self.sched = plan.sched
+        self.weight = plan.weight
+        self.priority = index if plan.priority is None else plan.priority
+        self.is_lossless = plan.pfc is not None
+        self.trims = plan.action == "trim"
+        self.trim_at = trim_at
+        self.account = account
+        self.marker = marker
+        self.watchdog = watchdog
+        self.frames: deque[Held] = deque()
+        self.bytes = 0  # of frames, the one on its way out included
+        self.peak = 0
+        self.offered = 0  # frames
+        # By the names of the field
+        self.packets = 0  # sent
+        self.octets = 0
+        self.drops = 0  # trimmed originals included
+        self.drop_bytes = 0
+        self.wred_drops = 0
+        self.marked = 0
+        self.would_mark = 0
+        self.trimmed = 0
+        self.trim_sent = 0
+        self.trim_drops = 0
+        self.storm_drops = 0
+
+    @property
+    def head_size(self) -> int:
+        return len(self.frames[0].frame) if self.frames else 0
+
+    def admit(self, frame: bytes, cells: int) -> bool:
+        """Take memory for a frame, if there is room for it."""
+        if not self.account.admit(cells):
+            return False
+        self.bytes += len(frame)
+        self.peak = max(self.peak, self.bytes)
+        return True
+
+    def left(self, held: Held) -> None:
+        """Free the memory of a frame whose last bit has left, and of one that died here."""
+        self.bytes -= len(held.frame)
+        self.account.release(held.cells)
+
+    def judge(self, frame: bytes, queued: int, number: int) -> Mark:
+        """Ask the law of marking about a frame that finds `queued` bytes."""
+        if self.marker is None:
+            return Mark.NOTHING
+        mark = self.marker.judge(frame, queued, number)
+        self.would_mark += mark is Mark.WOULD
+        self.wred_drops += mark is Mark.DROP
+        return mark
+
+    def marked_ce(self, held: Held) -> Held:
+        """Return the frame with CE set, and a comment that says so."""
+        meta = FrameMeta(comment=join(f"marked CE by queue {self.index}", held.meta.comment))
+        return held._replace(frame=set_ce(held.frame), meta=meta)
+
+    def counters(self) -> Iterator[tuple[str, int]]:
+        """Yield names, as SONiC shows them, and values; those that are zero as well."""
+        yield "Pkts", self.packets
+        yield "Bytes", self.octets
+        yield "DropPkts", self.drops
+        yield "DropBytes", self.drop_bytes
+        yield "WatermarkBytes", self.peak
+        if self.marker is not None:
+            yield "WredDropPkts", self.wred_drops
+            yield "EcnMarkedPkts", self.marked
+        yield "EcnWouldMarkPkts", self.would_mark
+        if self.trims:
+            yield "TrimPkts", self.trimmed
+            yield "TrimSent", self.trim_sent
+            yield "TrimDrop", self.trim_drops
+        if self.watchdog is not None:
+            yield "StormDetected", self.watchdog.detected
+            yield "StormRestored", self.watchdog.restored
+            yield "StormDropPkts", self.storm_drops

@@ -1,0 +1,244 @@
+"""The switch machine: a frame in at port p at time now; frames out with their port and time.
+
+    in -> classify -> forward -> latency -> admission -> queues -> line -> out
+     |                bridge,               room, mark,   strict,   rate,
+     | PFC            route, SRv6           trim, drop    DWRR      pause
+     v                                        |                      ^
+    pauses -----------------------------------|----------------------+
+                                              v
+                  memory of a lossless class is short: its sender must pause
+
+Each stage is a file of its own; this one leads frames from one to the next.
+
+**Time.** Whatever comes from outside at `now` first lets everything happen that is due by then,
+each thing at its own time: a driver that is late gets the same departures, marks and drops as
+one that is not, only later.
+
+**Conservation.** At any moment
+
+    received + copies + originated = sent + dropped + consumed + queued
+
+where `copies` are the frames that flooding adds, `originated` what the switch makes itself (PFC
+frames, answers), `consumed` what was for the switch itself, and `queued` all that it holds. A
+trimmed packet is the same frame, shorter; that it counts as dropped in its queue is another
+matter, and SAI's wish.
+
+**Bounds.** Queues are bounded by the buffer, frames within the latency by MOST_INSIDE, what the
+driver has not taken by `netem.switch.ledger.MOST_OUT`, events by the chronicle.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from netem.host.events import HostEvent
+from netem.impair.departure import FrameMeta
+from netem.impair.model import Impairment
+from netem.switch.admission import Admission
+from netem.switch.assembly import assemble
+from netem.switch.classify import Classifier
+from netem.switch.forwarder import Decision, Drop, Flood, Forwarder, LearningForwarder, Punt
+from netem.switch.ledger import Ledger
+from netem.switch.lines import Lines
+from netem.switch.port import Port
+from netem.switch.report import counters_of
+from netem.topology.outcome import NodeReport
+from netem.topology.plan import NodePlan, WorkPlan
+from netem.topology.switch_plan import SwitchPlan
+from transports.clock import Ns
+from wire.codec import DecodeError, ReadBuffer
+from wire.ethernet import ETHERNET
+from wire.pfc import Pfc
+
+# Limit: 65,536 frames, what 400 Gbit/s of 64 byte frames bring within 84 us.
+MOST_INSIDE = 1 << 16
+
+
+class Switch:
+    """One switch of a plan, by the contract of `transports.machine` with port names."""
+
+    def __init__(self, node: NodePlan, forwarder: Forwarder | None = None) -> None:
+        """Raise ValueError for a plan that cannot be, see `netem.switch.assembly`."""
+        plan = node.switch or SwitchPlan()
+        self.name = node.name
+        self._latency = plan.latency
+        self._classify = Classifier(plan.classify, len(plan.queues)).classify
+        self._pool, self._ports = assemble(node, plan)
+        self._forwarder = forwarder or LearningForwarder(node)
+        self._ledger = Ledger()
+        self._admission = Admission(self._pool, self._ledger)
+        self._lines = Lines(self._ports, self._ledger)
+        # Frames within the latency: when it is over, way out, class, frame, way in
+        self._inside: deque[tuple[Ns, Port, int, bytes, Port | None]] = deque()
+        self._now: Ns = 0
+        self._received = self._copies = self._consumed = 0
+
+    # -- the owner's side ------------------------------------------------------------------
+
+    def start(self, now: Ns) -> None:
+        """Say for which classes marking is on: who waits for marks should know."""
+        queues = next(iter(self._ports.values())).queues if self._ports else ()
+        names = {True: "", False: ""}
+        for queue in queues:
+            names[queue.marker is not None] += f" {queue.index}"
+        self._ledger.chronicle.add(
+            now, "marking", on=names[True].strip(), off=names[False].strip()
+        )
+
+    def release(self, item: int, now: Ns) -> None:
+        """Take note of nothing: a switch has no work of its own."""
+
+    def post(self, flow: str, work: WorkPlan, now: Ns) -> bool:
+        """Return False: no flow ends here."""
+        del flow, work, now
+        return False
+
+    def shape(self, port: str, impairment: Impairment, now: Ns) -> None:
+        """Send by `port`, from now on, at the rate of this impairment."""
+        self._catch_up(now)
+        self._ports[port].shape(impairment)
+
+    def backlog(self, port: str) -> int:
+        """Return how many bytes wait at a port: what path choice may ask."""
+        return sum(queue.bytes for queue in self._ports[port].queues)
+
+    # -- the machine -----------------------------------------------------------------------
+
+    def receive(self, port: str, frame: ReadBuffer, now: Ns) -> None:
+        """Take one frame that came in by `port`. Keeps no view of it."""
+        self._catch_up(now)
+        ingress = self._ports[port]
+        self._received += 1
+        if len(frame) < ETHERNET.size:
+            self._refuse(ingress, "runt")
+            return
+        if frame[12] == 0x88 and frame[13] == 0x08:
+            self._control(ingress, frame, now)
+            return
+        index = self._classify(frame)
+        queue = ingress.queues[index]
+        if queue.watchdog is not None and queue.watchdog.drops:
+            queue.storm_drops += 1
+            self._refuse(ingress, "storm")
+            return
+        verdict = self._forwarder.forward(port, frame, now)
+        if isinstance(verdict, Decision):
+            ingress.rx_ok += 1
+            self._enter(self._ports[verdict.port], index, bytes(verdict.frame), ingress)
+        elif isinstance(verdict, Flood):
+            ingress.rx_ok += 1
+            self._flood(verdict, index, ingress)
+        else:
+            self._end(verdict, ingress)
+
+    def expire(self, now: Ns) -> None:
+        """Let everything happen that is due."""
+        self._catch_up(now)
+
+    def transmit(self, now: Ns) -> Iterator[tuple[str, bytes, FrameMeta]]:
+        """Hand out what has left, and what has died on its way out (`FrameMeta.killed`)."""
+        del now
+        out = self._ledger.out
+        while out:
+            yield out.popleft()
+
+    @property
+    def deadline(self) -> Ns | None:
+        """When something happens by itself, or None."""
+        soonest = self._lines.next
+        if self._inside and (soonest is None or self._inside[0][0] < soonest):
+            return self._inside[0][0]
+        return soonest
+
+    def events(self) -> Iterable[HostEvent]:
+        """Hand out what happened, in order, each event once."""
+        return self._ledger.chronicle.drain()
+
+    def report(self) -> NodeReport:
+        """Return the counters; `netem.switch.report` says what they are called."""
+        ledger, ports = self._ledger, self._ports.values()
+        counters = {
+            "received": self._received,
+            "copies": self._copies,
+            "originated": ledger.originated,
+            "sent": ledger.sent,
+            "dropped": ledger.dropped.total(),
+            "consumed": self._consumed,
+            "queued": len(self._inside) + sum(port.held for port in ports),
+        }
+        counters |= {f"dropped_{why}": count for why, count in ledger.dropped.items()}
+        counters |= self._forwarder.counters()
+        counters |= counters_of(self._pool, ports, self._now)
+        if ledger.chronicle.forgotten:
+            counters["events_forgotten"] = ledger.chronicle.forgotten
+        return NodeReport(node=self.name, counters=counters)
+
+    # -- what comes in ---------------------------------------------------------------------
+
+    def _refuse(self, ingress: Port, reason: str) -> None:
+        """Count a frame that gets no further than where it came in."""
+        ingress.rx_drops += 1
+        self._ledger.dropped[reason] += 1
+
+    def _control(self, ingress: Port, frame: ReadBuffer, now: Ns) -> None:
+        """Take a MAC control frame, which is never forwarded; obey it if it is PFC."""
+        self._consumed += 1
+        ingress.rx_ok += 1
+        try:
+            pfc = Pfc.unpack_from(frame, ETHERNET.size)
+        except DecodeError:
+            ingress.mac_control += 1
+            return
+        self._lines.obey(ingress, pfc, now)
+
+    def _flood(self, flood: Flood, index: int, ingress: Port) -> None:
+        """Let a frame in once for each port that it leaves by."""
+        frame = bytes(flood.frame)
+        self._copies += len(flood.ports) - 1
+        for port in flood.ports:
+            self._enter(self._ports[port], index, frame, ingress)
+
+    def _end(self, verdict: Drop | Punt, ingress: Port) -> None:
+        """Let a frame end here; what the switch answers begins here."""
+        if isinstance(verdict, Drop):
+            self._refuse(ingress, verdict.reason)
+        else:
+            ingress.rx_ok += 1
+            self._consumed += 1
+        for port, answer in verdict.answers:
+            self._ledger.originated += 1
+            frame = bytes(answer)
+            self._enter(self._ports[port], self._classify(frame), frame, None)
+
+    # -- on its way ------------------------------------------------------------------------
+
+    def _enter(self, out: Port, index: int, frame: bytes, ingress: Port | None) -> None:
+        """Let a frame into the switch; it gets to its queue when the latency is over."""
+        if not self._latency:
+            self._admit(out, index, frame, ingress, self._now)
+        elif len(self._inside) < MOST_INSIDE:
+            self._inside.append((self._now + self._latency, out, index, frame, ingress))
+        else:
+            self._ledger.drop(out, None, frame, "overrun", "too many frames in the switch")
+
+    def _admit(
+        self, out: Port, index: int, frame: bytes, ingress: Port | None, now: Ns
+    ) -> None:
+        source = None if ingress is None else ingress.lossless[index]
+        held = self._admission.admit(out, out.queues[index], frame, source, now)
+        if source is not None:
+            self._lines.signal(source, now)
+        if held is not None:
+            self._lines.put(out, held, now)
+
+    def _catch_up(self, now: Ns) -> None:
+        """Let happen, each at its own time, what is due up to `now`."""
+        self._now = now
+        lines, inside = self._lines, self._inside
+        while inside and inside[0][0] <= now:
+            at, out, index, frame, ingress = inside.popleft()
+            # What leaves at an instant makes room for what arrives at it.
+            if lines.next is not None and lines.next <= at:
+                lines.run(at)
+            self._admit(out, index, frame, ingress, at)
+        if lines.next is not None and lines.next <= now:
+            lines.run(now)

@@ -1,0 +1,133 @@
+"""One port of a switch: queues and pace on the way out, lossless memory on the way in.
+
+**Pace.** Frames follow one another without gap while there are any: a frame ends octets * 8 /
+rate after it began, in whole nanoseconds with the fraction carried on, so that no rounding
+adds up. That holds also where the host is late: the next frame begins when the one before it
+should have ended.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from netem.impair.departure import NO_META
+from netem.impair.model import Impairment
+from netem.switch.egress_queue import EgressQueue, Held
+from netem.switch.pause import LosslessClass, Pauses, PauseSender
+from netem.switch.schedule import Scheduler
+from netem.switch.trimming import Trimmer
+from netem.topology.plan import PortPlan
+from transports.clock import Ns, S
+from wire.ethernet import ETHERNET
+
+TAGS = 8  # bytes of the two tags that a frame may have beside its header
+_BITS_NS = 8 * S
+
+
+class Port:
+    """What the pipeline keeps for each of its ports."""
+
+    def __init__(
+        self,
+        plan: PortPlan,
+        queues: Sequence[EgressQueue],
+        lossless: Sequence[LosslessClass | None],
+        trimmer: Trimmer | None,
+    ) -> None:
+        self.name = plan.name
+        self.mtu = plan.mtu
+        self.largest = plan.mtu + ETHERNET.size  # untagged
+        self.queues = tuple(queues)
+        self.lossless = tuple(lossless)  # by class
+        self.trimmer = trimmer
+        self.scheduler = Scheduler(queues, self.largest + TAGS)
+        self.pauses = Pauses()
+        self.pfc = PauseSender(bytes.fromhex(plan.mac.replace(":", "")))
+        self.busy: Held | None = None  # on its way out
+        self.backlog = 0  # frames that wait in queues
+        self.wake: Ns | None = None  # when the end of a pause is next looked at
+        # Received and sent, by the names of the field
+        self.rx_ok = 0
+        self.rx_drops = 0
+        self.tx_ok = 0
+        self.tx_drops = 0
+        self.pfc_received = [0] * 8
+        self.pfc_ignored = 0
+        self.mac_control = 0  # frames that are not PFC
+        self.told_pauses = 0  # as events
+        self._ends: Ns = 0  # when the last frame's last bit left or leaves
+        self._part = 0  # and the fraction of a nanosecond, in 1/rate
+        self.rate: int | None = None
+        self._overhead = 0
+        self.shape(plan.egress)
+
+    @property
+    def held(self) -> int:
+        """Frames that wait here, or are on their way out, or are about to be made."""
+        return self.backlog + (self.busy is not None) + bool(self.pfc.pending)
+
+    def shape(self, impairment: Impairment) -> None:
+        """Send the frames to come at this rate; the one under way ends as it began."""
+        if impairment.rate != self.rate:
+            self._part = 0
+        self.rate = impairment.rate
+        self._overhead = impairment.overhead
+
+    def ends(self, size: int, now: Ns) -> Ns:
+        """Return when a frame that begins as soon as the line is free has left."""
+        rate = self.rate
+        if rate is None:
+            return now
+        if self._ends < now:
+            self._ends, self._part = now, 0
+        taken, self._part = divmod((size + self._overhead) * _BITS_NS + self._part, rate)
+        self._ends += taken
+        return self._ends
+
+    def blocked(self, now: Ns) -> int:
+        """Return which queues must not send now, as bits."""
+        if self.pauses.latest <= now:
+            return 0
+        until = self.pauses.until
+        mask = 0
+        for queue in self.queues:
+            if until[queue.priority] > now and queue.is_lossless:
+                dog = queue.watchdog
+                if dog is None or not dog.ignores_pause:
+                    mask |= 1 << queue.index
+        return mask
+
+    def unblocked_at(self, blocked: int) -> Ns | None:
+        """Return when the first of the blocked queues that have frames may send again."""
+        until = self.pauses.until
+        return min((until[queue.priority] for queue in self.stuck(blocked)), default=None)
+
+    def stuck(self, blocked: int) -> Iterator[EgressQueue]:
+        """Yield the blocked queues that have frames."""
+        return (q for q in self.queues if q.frames and blocked >> q.index & 1)
+
+    def put(self, held: Held) -> None:
+        """Add a frame to its queue."""
+        queue = held.queue
+        assert queue is not None
+        if not queue.frames:
+            self.scheduler.filled(queue)
+        queue.frames.append(held)
+        self.backlog += 1
+
+    def take(self, blocked: int) -> Held | None:
+        """Take what is to be sent next, or None: PFC frames before everything, paused never."""
+        if self.pfc.pending:
+            return Held(self.pfc.frame(), 0, None, None, NO_META)
+        if not self.backlog:
+            return None
+        index = self.scheduler.pick(blocked)
+        if index is None:
+            return None
+        return self.pop(self.queues[index])
+
+    def pop(self, queue: EgressQueue) -> Held:
+        """Take the first frame of a queue out of it."""
+        held = queue.frames.popleft()
+        self.backlog -= 1
+        if not queue.frames:
+            self.scheduler.emptied(queue)
+        return held
