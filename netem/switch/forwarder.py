@@ -63,6 +63,9 @@ class Forwarder(Protocol):
         pipeline copies what it keeps.
         """
 
+    def set_carrier(self, port: str, is_up: bool, /) -> None:
+        """Take note that the link of `port` is down, or up again; all are up at first."""
+
     def counters(self) -> Mapping[str, int]:
         """Return what was counted, monotonic, by names that are unique within the switch."""
 
@@ -72,15 +75,23 @@ class LearningForwarder:
 
     def __init__(self, node: NodePlan) -> None:
         self._bridge = LearningBridge(port.name for port in node.ports)
+        self._down: frozenset[str] = frozenset()
 
     def forward(self, port: str, frame: ReadBuffer, now: Ns) -> Verdict:
         refused = self._bridge.refused
         ports = self._bridge.forward(port, frame, now)
+        if self._down:
+            ports = tuple(other for other in ports if other not in self._down)
         if len(ports) == 1:
             return Decision(ports[0], frame)
         if ports:
             return Flood(ports, frame)
         return Drop("filtered" if self._bridge.refused == refused else "not_bridged")
+
+    def set_carrier(self, port: str, is_up: bool) -> None:
+        """Leave a port that is down out, and forget who was behind it."""
+        self._down = self._down - {port} if is_up else self._down | {port}
+        self._bridge.forget(port)
 
     def counters(self) -> Mapping[str, int]:
         return {"flooded": self._bridge.flooded}

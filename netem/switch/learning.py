@@ -59,6 +59,10 @@ class LearningBridge:
             return self._others[port]
         return (known[0],) if known[0] != port else ()
 
+    def forget(self, port: str) -> None:
+        """Forget every address behind `port`: its link has gone down, or come up."""
+        self._table = {mac: row for mac, row in self._table.items() if row[0] != port}
+
     def _learn(self, src: bytes, port: str, now: Ns) -> None:
         self._table.pop(src, None)  # so that it goes to the end, as the most recent
         self._table[src] = (port, now)

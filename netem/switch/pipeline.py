@@ -97,6 +97,10 @@ class Switch:
         self._catch_up(now)
         self._ports[port].shape(impairment)
 
+    def set_carrier(self, port: str, is_up: bool) -> None:
+        """Choose paths without `port`, whose link is down, or with it again."""
+        self._forwarder.set_carrier(port, is_up)
+
     def backlog(self, port: str) -> int:
         """Return how many bytes wait at a port: what path choice may ask."""
         return sum(queue.bytes for queue in self._ports[port].queues)

@@ -136,6 +136,7 @@ class LoadBalancing(Frozen, frozen=True):
     # the names of fields of the entropy value (mrc.md 12.4)
     fields: tuple[str, ...] = ("src", "dst", "protocol", "sport", "dport", "flow_label")
     spray: Literal["random", "round_robin", "least_queue"] = "round_robin"
+    ev_format: Literal["stev32", "udp16"] = "stev32"  # for "ev"; IPv4 has room for udp16 only
 
 
 class NextHop(Frozen, frozen=True):
@@ -173,6 +174,19 @@ class SidPlan(Frozen, frozen=True):
     hops: tuple[NextHop, ...] = ()  # of behaviours that name their neighbours: X and DX
 
 
+class SteerPlan(Frozen, frozen=True):
+    """What is bound for `prefix` gets an outer header and goes the way of `segments`.
+
+    A headend of RFC 8986, section 5; the fields are those of `netem.topology.plan.SourceRoute`.
+    The first segment is then looked up as a destination.
+    """
+
+    prefix: str
+    segments: tuple[str, ...]  # in the order of the way; one may be a container of uSIDs
+    source: str  # of the outer header
+    mode: Literal["encaps", "encaps_red"] = "encaps_red"
+
+
 class SwitchPlan(Frozen, frozen=True):
     """One switch. The default is a learning switch with one tail-drop queue per port."""
 
@@ -189,3 +203,8 @@ class SwitchPlan(Frozen, frozen=True):
     balance: LoadBalancing = LoadBalancing()
     routes: tuple[RoutePlan, ...] = ()
     sids: tuple[SidPlan, ...] = ()
+    steer: tuple[SteerPlan, ...] = ()
+    # ICMP errors: of plain forwarding; and, where Linux is silent, of SIDs (parameter problem,
+    # and unreachable for a uSID that nobody owns)
+    icmp_errors: bool = True
+    srv6_errors: bool = False
