@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from netem.lab import registry
-from tests.labs.commands import captured, fabriclab, wait_until
+from tests.labs.commands import captured, fabriclab, start, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("netns", "tap")]
 
@@ -36,11 +36,33 @@ def lab(tmp_path):
     assert registry.find(name) is None
 
 
-def test_ping_traceroute_and_names_work_between_nodes(lab):
+# One process of a node answers a word over TCP, another asks it by the node's name.
+ANSWER = """
+import socket
+with socket.create_server(("", 7777), family=socket.AF_INET6) as server:
+    peer = server.accept()[0]
+    peer.sendall(peer.recv(64).upper())
+"""
+ASK = """
+import socket, time
+for _ in range(500):
+    try:
+        peer = socket.create_connection(("h1", 7777), timeout=10)
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.02)
+peer.sendall(b"hello")
+print(peer.recv(64).decode())
+"""
+
+
+def test_programs_of_the_host_talk_between_nodes_by_name(lab):
     name, _, place = lab
-    for argv in (("ping", "-c", 2, "-i", "0.2", "h1"), ("ping", "-c", 1, "h2")):
-        ran = fabriclab("exec", "--lab", name, "h0", "--", *argv, cwd=place)
-        assert ran.returncode == 0, ran.stdout + ran.stderr
+    python = ("python3", "-c")
+    with start("exec", "--lab", name, "h1", *python, ANSWER, cwd=place) as answering:
+        asked = fabriclab("exec", "--lab", name, "h0", *python, ASK, cwd=place)
+        answering.communicate(timeout=30)
+    assert asked.stdout == "HELLO\n", asked.stderr
     ran = fabriclab("exec", "--lab", name, "h2", "cat", "/etc/hosts", cwd=place)
     assert {"h0", "h1", "h2"} <= set(ran.stdout.split())
     down = fabriclab("down", name, cwd=place)
