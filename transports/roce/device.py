@@ -8,9 +8,7 @@ fragments, no IPv6 extension headers, UDP port 4791. The UDP length says where t
 so padding of a short frame does not matter. The UDP checksum is not looked at: the ICRC is the
 stronger one, and both a zero and a computed one are legal.
 
-Packets of one flow differ in PSN, payload and ICRC alone, over IPv6. So the bytes before the
-PSN of a packet that passed every check are kept: a packet that begins with the same bytes
-passes the same checks, until something about its queue pair changes. What is left is the ICRC.
+A packet that begins as one that passed every check takes a short way: see `flows`.
 """
 
 import random
@@ -20,8 +18,9 @@ from struct import Struct
 from typing import NamedTuple
 
 from transports.clock import Ns
-from transports.roce.arrivals import MIDDLES, PAD_BITS, Arrival
+from transports.roce.arrivals import Arrival
 from transports.roce.attributes import AddressHandle
+from transports.roce.flows import Flow, Flows, checksum_is_right
 from transports.roce.port import DeviceConfig, Port
 from transports.roce.qp import QueuePair
 from transports.roce.refusals import RefusalReason
@@ -31,12 +30,11 @@ from transports.roce.templates import (
     Template,
     identifications,
     make_template,
-    mask_v6,
 )
 from wire.codec import ReadBuffer
 from wire.ipv4 import Protocol
 from wire.roce.bth import BTH
-from wire.roce.icrc import ICRC, LRH_CRC, crc32, icrc
+from wire.roce.icrc import ICRC, icrc
 from wire.roce.packet import UDP_PORT
 from wire.udp import UDP
 
@@ -47,11 +45,6 @@ _V4 = Struct("!BBHHHBBH4s4sHHHHBBHII")
 _V6 = Struct("!IHBB16s16sHHHHBBHII")
 _V4_BTH = 28
 _V6_BTH = 48
-_V6_PSN = 56  # the last word of the BTH
-_V6_BODY = 60
-# Limit: heads kept; a flow has about ten, and odd message lengths make more.
-_MAX_KNOWN = 1024
-_WORDS = Struct("!10H")  # of an IPv4 header
 _MIN_UDP = UDP.size + BTH.size + ICRC.size
 _UDP_PROTOCOL = Protocol.UDP.value
 
@@ -66,21 +59,6 @@ class Outgoing(NamedTuple):
     why: str  # "", "timeout", "NAK", "RNR", "implied NAK" or "duplicate"
 
 
-class _Known(NamedTuple):
-    """A head that passed every check, IP header to DestQP, and what the checks found out."""
-
-    qp: QueuePair
-    generation: int  # of the queue pair, at the time: the checks hold as long as it stays
-    length: int  # of the IP packet
-    stop: int  # offset of the ICRC
-    crc: int  # over the masked head
-    is_middle: bool
-    opcode: int
-    bits: int
-    p_key: int
-    qp_word: int
-
-
 class Device(Port):
     """One NIC port over IP packets."""
 
@@ -88,59 +66,46 @@ class Device(Port):
         super().__init__(config, rng)
         self._ids = identifications(rng.randrange(0xFFFF))
         self._templates: dict[int, tuple[AddressHandle, Template]] = {}
-        self._known: dict[bytes, _Known] = {}
+        self._flows = Flows()
         self._rendered: deque[Outgoing] = deque()
 
     def receive(self, packet: ReadBuffer, now: Ns) -> None:
         """Take one IP packet, which may be longer than it says. No view of it is kept."""
         self.received_packets += 1
         view = memoryview(packet)
-        known = self._known.get(bytes(view[:_V6_PSN]))
-        if known is not None and known.generation == known.qp.generation:
-            reason = self._receive_known(known, view, now)
-        elif len(view) < _V4.size:
-            reason = RefusalReason.IP_LENGTH
-        elif view[0] >> 4 == 4:
-            reason = self._receive_v4(view, now)
-        elif view[0] >> 4 == 6:
-            reason = self._receive_v6(view, now)
+        flow = self._flows.find(view)
+        if flow is not None:
+            reason = self._receive_known(flow, view, now)
         else:
-            reason = RefusalReason.IP_VERSION
+            reason = self._receive_unknown(view, now)
         if reason is not None:
             self.refused[reason] += 1
 
-    def _receive_known(
-        self, known: "_Known", view: memoryview, now: Ns
-    ) -> RefusalReason | None:
-        """Take a packet whose bytes up to the PSN are those of one that passed every check."""
-        stop = known.stop
-        if len(view) < known.length:
+    def _receive_known(self, flow: Flow, view: memoryview, now: Ns) -> RefusalReason | None:
+        """Take a packet that begins as one that passed every check."""
+        if len(view) < flow.length:
             return RefusalReason.IP_LENGTH
-        if crc32(view[_V6_PSN:stop], known.crc) != ICRC.unpack_from(view, stop)[0]:
+        if flow.masked and not checksum_is_right(view):
+            return RefusalReason.IP_CHECKSUM
+        stop = flow.stop
+        if flow.icrc(view) != ICRC.unpack_from(view, stop)[0]:
             return RefusalReason.ICRC
-        (word,) = WORD.unpack_from(view, _V6_PSN)
-        if known.is_middle and known.qp.take_middle(
-            known.opcode, word, view[_V6_BODY:stop], now
-        ):
+        body = flow.bth + BTH.size
+        (word,) = WORD.unpack_from(view, body - WORD.size)
+        if flow.is_middle and flow.qp.take_middle(flow.opcode, word, view[body:stop], now):
             return None
-        arrival = Arrival(
-            known.opcode, known.bits, known.p_key, known.qp_word, word, view, _V6_BTH, stop
-        )
-        return self._deliver(known.qp, arrival, now)
+        return self._deliver(flow.qp, flow.arrival(word, view), now)
 
-    def _remember(self, qp: QueuePair, arrival: Arrival, length: int) -> None:
-        """Keep the head of a packet that passed every check."""
-        opcode, bits, p_key, qp_word, _, view, _, stop = arrival
-        head = bytes(view[:_V6_PSN])
-        crc = crc32(mask_v6(head), LRH_CRC)
-        # The masked head must give the very CRC that `icrc` has found right.
-        assert crc32(view[_V6_PSN:stop], crc) == ICRC.unpack_from(view, stop)[0]
-        if len(self._known) >= _MAX_KNOWN:
-            self._known.clear()
-        is_middle = opcode in MIDDLES and not bits & PAD_BITS
-        self._known[head] = _Known(
-            qp, qp.generation, length, stop, crc, is_middle, opcode, bits, p_key, qp_word
-        )
+    def _receive_unknown(self, view: memoryview, now: Ns) -> RefusalReason | None:
+        """Take any packet: the clear path."""
+        if len(view) < _V4.size:
+            return RefusalReason.IP_LENGTH
+        version = view[0] >> 4
+        if version == 4:
+            return self._receive_v4(view, now)
+        if version == 6:
+            return self._receive_v6(view, now)
+        return RefusalReason.IP_VERSION
 
     def _receive_v4(  # noqa: PLR0911 - one return per check
         self, view: memoryview, now: Ns
@@ -151,7 +116,7 @@ class Device(Port):
         ) = _V4.unpack_from(view)  # fmt: skip
         if first != 0x45:
             return RefusalReason.IP_OPTIONS
-        if sum(_WORDS.unpack_from(view)) % 0xFFFF:
+        if not checksum_is_right(view):
             return RefusalReason.IP_CHECKSUM
         if fragment & 0x3FFF:
             return RefusalReason.IP_FRAGMENT
@@ -170,6 +135,7 @@ class Device(Port):
             return qp
         if ICRC.unpack_from(view, stop)[0] != icrc(view[:stop]):
             return RefusalReason.ICRC
+        self._flows.remember(qp, arrival, total)
         return self._deliver(qp, arrival, now)
 
     def _receive_v6(  # noqa: PLR0911 - one return per check
@@ -196,7 +162,7 @@ class Device(Port):
             return qp
         if ICRC.unpack_from(view, stop)[0] != icrc(view[:stop]):
             return RefusalReason.ICRC
-        self._remember(qp, arrival, 40 + payload)
+        self._flows.remember(qp, arrival, 40 + payload)
         return self._deliver(qp, arrival, now)
 
     def transmit(self, now: Ns) -> Iterator[Outgoing]:
@@ -230,5 +196,5 @@ class Device(Port):
     def destroy_qp(self, qp: QueuePair) -> None:
         super().destroy_qp(qp)
         self._templates.pop(qp.qp_num, None)
-        self._known = {head: known for head, known in self._known.items() if known.qp is not qp}
+        self._flows.forget(qp)
         self._rendered = deque(out for out in self._rendered if out.qp_num != qp.qp_num)

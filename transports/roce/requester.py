@@ -43,6 +43,7 @@ from transports.roce.memory import HOST_ORDER, Access, MemoryTable, ScatterGathe
 from transports.roce.messages import Message
 from transports.roce.psn import MASK, unwrap
 from transports.roce.refusals import RefusalReason
+from transports.roce.resends import Resends
 from transports.roce.retries import Cause, Retries
 from transports.roce.stats import QpStats
 from transports.roce.timers import Timer
@@ -55,6 +56,7 @@ MAX_OPEN = (1 << 23) - 1  # PSNs. Section 9.7.2
 _MAX_ACK_EVERY = 64
 _NO_STOP = 1 << 62  # a PSN that is never reached
 
+_SEQUENCE_NAK = AethKind.NAK << 5 | NakCode.PSN_SEQUENCE_ERROR
 _FATAL: dict[int, WcStatus] = {
     NakCode.INVALID_REQUEST: WcStatus.REM_INV_REQ_ERR,
     NakCode.REMOTE_ACCESS_ERROR: WcStatus.REM_ACCESS_ERR,
@@ -101,9 +103,7 @@ class Requester:
         self._una = self._next = self._top = self._tail = config.sq_psn
         self._open_responses = 0  # READs and atomics sent and not answered
         self._implied = -1  # _una for which an implied NAK was obeyed
-        self._sendings: dict[int, int] = {}  # PSN to sendings, where more than one; in window
-        self._again_stop = config.sq_psn  # what is before it is sent again because of _why
-        self._why = ""
+        self._resends = Resends()
         self._probe_stop = _NO_STOP  # after an RNR NAK: send nothing from here on
         self._credits = SendCredits(limit=0 if config.credits_agreed else None)
         self._retries = Retries(config.retry_cnt, config.rnr_retry)
@@ -153,12 +153,13 @@ class Requester:
         if message.waits_for_response:
             if psn != self._una and message.stop > stop:
                 return None
-            burst = message.burst(psn, 1, 1, self._why if psn < self._again_stop else "")
+            why = self._resends.why if self._resends.concerns(psn) else ""
+            burst = message.burst(psn, 1, 1, why)
             self._next = message.stop
         else:
             if psn >= stop:
                 return None
-            if psn < self._top:
+            if self._resends.concerns(psn):
                 burst = self._burst_again(message, psn, stop - psn)
             else:
                 burst = message.burst(psn, stop - psn, 1, "")
@@ -174,15 +175,9 @@ class Requester:
 
     def _burst_again(self, message: Message, psn: int, room: int) -> Burst:
         """Return packets that were sent before, all of them equally often."""
-        sendings = self._sendings
-        times = sendings.get(psn, 1) + 1
-        limit = min(room, self._top - psn)
-        count = 1
-        while count < limit and sendings.get(psn + count, 1) + 1 == times:
-            count += 1
-        burst = message.burst(psn, count, times, self._why)
-        for again in range(psn, psn + burst.packets):
-            sendings[again] = times
+        times, count = self._resends.next(psn, room)
+        burst = message.burst(psn, count, times, self._resends.why)
+        self._resends.sent(psn, burst.packets, times)
         return burst
 
     def _start(self, message: Message, now: Ns) -> bool:
@@ -248,8 +243,10 @@ class Requester:
 
     def _receive_nak(self, acked: int, kind: int, aeth: int, now: Ns) -> RefusalReason | None:
         """Take a NAK of the unwrapped PSN `acked`, which was sent. Section 9.7.5.2."""
-        if acked < self._una or self._next == self._una:
-            # Already acknowledged, or gone back to and not yet sent again.
+        is_sequence = aeth >> 24 == _SEQUENCE_NAK
+        if acked == self._una == self._next and (is_sequence or self._timer is Timer.RNR):
+            return self._old()  # gone back to already, and not yet sent again
+        if acked < self._una:
             return self._old()
         self._acknowledge(acked, now)
         if self._una != acked or self.is_failed:
@@ -262,7 +259,7 @@ class Requester:
                 self._timer = Timer.RNR
                 self._probe_stop = self._queue[0].stop
                 self._alarm = now + RNR_TIMER_NS[code]
-        elif code == NakCode.PSN_SEQUENCE_ERROR:
+        elif is_sequence:
             self._stats.naks += 1
             self._go_back(Cause.NAK, now)
         else:
@@ -433,12 +430,7 @@ class Requester:
             self._cursor = 0
         self._retries.progress(now)
         self._probe_stop = _NO_STOP
-        if self._sendings:
-            if self._una >= self._again_stop:
-                self._sendings.clear()
-            else:
-                for psn in [psn for psn in self._sendings if psn < self._una]:
-                    del self._sendings[psn]
+        self._resends.acknowledged(self._una)
         if self._next > self._una:
             self._arm(now)
         else:
@@ -473,8 +465,7 @@ class Requester:
         self._probe_stop = _NO_STOP
         self._next = self._una
         self._cursor = 0
-        self._again_stop = self._top
-        self._why = cause.value
+        self._resends.begin(self._top, cause)
         self._events.append(Retransmitted(self._config.qp_num, self._una & MASK, cause.value))
 
     def _arm(self, now: Ns) -> None:
