@@ -23,7 +23,7 @@ from netem.impair.ports import egress_of, ingress_of
 from netem.kernel.steps import WIRE_PORTS, tap_name, wire_name
 from netem.node.datagram import DatagramDriver, DatagramEnd
 from netem.node.driver import Driver, Tell
-from netem.node.frames import FrameDriver, FrameMachine
+from netem.node.frames import FrameDriver, FrameMachine, Shape
 from netem.node.port import Port
 from netem.node.turns import Turns
 from netem.node.windows import fitted
@@ -32,6 +32,7 @@ from netem.node.wrapping import Wrapping
 from netem.sockets.packet import PacketSocket
 from netem.sockets.tap import Tap
 from netem.sockets.udp import UdpSocket
+from netem.switch.pipeline import Switch
 from netem.topology.outcome import NodeReport
 from netem.topology.plan import LinkPlan, NodePlan, Plan, WorkPlan
 from transports.clock import Ns
@@ -102,10 +103,10 @@ class _Site:
         self._index: dict[str, int] = {}  # of each captured port in the spool's header
 
     def host(self, node: NodePlan) -> Node:
-        """Build a host of either mode."""
-        return self._datagram_host(node) if node.mode == "datagram" else self._frame_host(node)
+        """Build a host of either mode, or a switch."""
+        return self._datagram_host(node) if node.mode == "datagram" else self._frame_node(node)
 
-    def _frame_host(self, node: NodePlan) -> Node:
+    def _frame_node(self, node: NodePlan) -> Node:
         plan = self._plan
         self._open_spool(node_header(plan, node.name, self._config.epoch))
         ports = []
@@ -130,6 +131,9 @@ class _Site:
                     peer_index=self._index.get(port.peer, 0),
                 )
             )
+        if node.kind == "switch":
+            switch = Switch(node)
+            return Node(switch, self._drive(switch, ports, switch.shape), self._spool)
         host = Host(plan, node.name)
         return Node(host, self._drive(host, ports), self._spool)
 
@@ -203,7 +207,9 @@ class _Site:
                 why += f"; {_NEEDS[kind]} is needed"
             raise OSError(error.errno, why) from None
 
-    def _drive(self, machine: FrameMachine, ports: Sequence[Port]) -> FrameDriver:
+    def _drive(
+        self, machine: FrameMachine, ports: Sequence[Port], shape: Shape | None = None
+    ) -> FrameDriver:
         return FrameDriver(
             machine,
             ports,
@@ -211,6 +217,7 @@ class _Site:
             recorder=self._spool,
             changes=self._plan.changes,
             tell=self._tell,
+            shape=shape,
         )
 
     def _open_spool(self, header: SpoolHeader) -> None:

@@ -39,6 +39,8 @@ class TimedMachine(Protocol):
     def events(self) -> Iterable[object]: ...
 
 
+MOST_OVERDUE = 1000  # turns; a machine that waits for a blocked socket may be so for a few
+
 Tell = Callable[[object], None]
 
 
@@ -59,6 +61,7 @@ class Driver(ABC):
         self.due: Ns | None = None  # what the next turn is waited for, if anything
         self.has_more = False  # the machine was stopped in the middle of what it has to send
         self.ends = tuple(ends)
+        self._overdue = 0  # turns on end
         self._machine = machine
         self._turns = turns
         ours = (change for change in changes if self.end_for(change.on) is not None)
@@ -106,7 +109,15 @@ class Driver(ABC):
             self._tell(event)
             told = True
         self.due = self._next_deadline()
+        self._check_progress(now)
         return told
+
+    def _check_progress(self, now: Ns) -> None:
+        """Notice a machine that leaves its deadline in the past: it would spin for ever."""
+        is_overdue = self.due is not None and self.due <= now and not self.has_more
+        self._overdue = self._overdue + 1 if is_overdue else 0
+        if self._overdue > MOST_OVERDUE:
+            raise AssertionError(f"deadline {self.due} is past at {now}, turn after turn")
 
     def nudge(self) -> None:
         """Take a turn now, because somebody spoke to the machine while the loop waits."""

@@ -1,10 +1,11 @@
 """The frame driver: packet sockets and TAPs on one side, a machine over frames on the other."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from netem.impair.departure import NO_META, FrameMeta
+from netem.impair.model import Impairment
 from netem.node.driver import Driver, Tell, TimedMachine
 from netem.node.port import Port, Recorder
 from netem.node.turns import Turns
@@ -25,6 +26,10 @@ class FrameMachine(TimedMachine, Protocol):
     def transmit(self, now: Ns, /) -> Iterable[tuple[str, ReadBuffer, FrameMeta]]: ...
 
 
+# How a machine that serialises by itself, a switch, is told of another rate of a port.
+Shape: TypeAlias = Callable[[str, Impairment, Ns], None]
+
+
 class FrameDriver(Driver):
     """Runs one machine on its ports."""
 
@@ -37,8 +42,10 @@ class FrameDriver(Driver):
         recorder: Recorder | None = None,
         changes: Iterable[ChangePlan] = (),
         tell: Tell,
+        shape: Shape | None = None,
     ) -> None:
         super().__init__(machine, ports, turns, changes, tell)
+        self._shape = shape
         self._frames = machine
         self._recorder = recorder
         self._ports = tuple(ports)
@@ -48,6 +55,14 @@ class FrameDriver(Driver):
         self._arrived: list[tuple[Port, Sequence[ReadBuffer]]] = []
         self._blocked: set[Port] = set()  # the kernel takes no more of theirs for now
         self._from_kernel: list[tuple[Port, bytes]] = []
+
+    def change(self, name: str, impairment: Impairment, now: Ns) -> None:
+        """Let another impairment hold for what the port called `name` sends."""
+        super().change(name, impairment, now)
+        if self._shape is not None:
+            for port in self._ports:
+                if port.name == name:
+                    self._shape(port.key, impairment, now)
 
     def _watch(self, turns: Turns) -> None:
         for fd in (*self._by_fd, *self._by_tap):

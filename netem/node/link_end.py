@@ -51,6 +51,11 @@ class LinkEnd(ABC):
     def socket_counters(self) -> dict[str, int]:
         """Return what the sockets counted: `receive_drops` for lack of buffer, and others."""
 
+    def names(self) -> list[str]:
+        """Return the directions that this end acts for, as "h0:p0->h1:p0"."""
+        out = self.egress.direction
+        return [out] if self.ingress is None else [out, self.ingress.direction]
+
     def directions(self) -> list[DirectionReport]:
         """Report on the one or two directions that this end acts for."""
         out = self.egress.report()

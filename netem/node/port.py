@@ -93,7 +93,11 @@ class Port(LinkEnd):
         }
 
     def offer(self, frame: ReadBuffer, meta: FrameMeta, now: Ns) -> None:
-        """Take a frame to be sent; it is ours to keep."""
+        """Take a frame to be sent; it is ours to keep. One that is dead is only recorded."""
+        if meta.killed:
+            if self._recorder is not None:
+                self._recorder.append(now, self._index, frame, remark(meta), killed=True)
+            return
         if not self.bypasses:
             self.egress.send(frame, now, meta)
             return

@@ -174,7 +174,7 @@ class NodeProcess:
             "pid": os.getpid(),
             "phase": self._phase.value,
             "dilation": self._config.plan.dilation,
-            "directions": [report.direction for report in self._driver.directions()],
+            "directions": [name for end in self._driver.ends for name in end.names()],
         }
 
     def _start(self, at: int) -> None:
@@ -273,7 +273,8 @@ def run_node(config: NodeConfig, listener: socket.socket | None = None) -> None:
             control = listener or listen(Path(config.control_dir) / f"{config.name}.sock")
             trio.run(node.run, control)
     except OSError as error:
-        say(f"{config.name} cannot start: {error.strerror or error}")
+        what = f"{error.filename}: " if error.filename else ""
+        say(f"{config.name} cannot start: {what}{error.strerror or error}")
         raise SystemExit(HOST_CANNOT) from None
     except BaseException:  # noqa: BLE001 - the top level of this process
         # The spool is closed by now: what was captured is whole.

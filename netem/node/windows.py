@@ -25,6 +25,8 @@ def fitted(plan: Plan, name: str, frames_held: Callable[[int], int]) -> Plan:
     of a port share its buffer: all of them may be sent to at the same time.
     """
     node = plan.node(name)
+    if not node.qps:
+        return plan
     sharers = Counter((other.name, qp.port) for other in plan.nodes for qp in other.qps)
     ends = {
         (qp.flow, qp.role): (other.name, qp.port) for other in plan.nodes for qp in other.qps

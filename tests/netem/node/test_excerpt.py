@@ -1,7 +1,5 @@
 """The part of a plan that one node needs: smaller, and the node is the same."""
 
-from pathlib import Path
-
 import pytest
 
 from netem.capture.ends import node_header, wire_header
@@ -9,7 +7,6 @@ from netem.host.host import Host
 from netem.impair.ports import egress_of, ingress_of
 from netem.kernel.steps import wire_name
 from netem.node.excerpt import excerpt
-from netem.node.warm import warm_up
 from netem.node.windows import fitted
 from tests.netem.node.lab import TWO_BRIDGES, plan_of
 
@@ -64,13 +61,3 @@ def test_a_wire_needs_its_link_and_both_its_ends():
     part = excerpt(plan, wire_name(link.name))
     assert part.links == (link,)
     assert wire_header(part, link, 5) == wire_header(plan, link, 5)
-
-
-def test_warming_up_leaves_nothing_open(tmp_path):
-    before = sorted(open_descriptors())
-    warm_up(plan_of(LAB))
-    assert sorted(open_descriptors()) == before
-
-
-def open_descriptors():
-    return [path.name for path in Path("/proc/self/fd").iterdir()]

@@ -152,6 +152,19 @@ async def test_the_machine_expires_at_its_deadline_and_lateness_is_measured():
         assert 0 <= late.median <= late.worst < 1000 * MS
 
 
+async def test_a_machine_whose_deadline_stays_in_the_past_is_a_bug_and_not_a_spin():
+    with rigged() as rig:
+        rig.machine.expire = lambda now: None
+        rig.machine.deadline = 0
+
+        def spin():
+            while True:
+                rig.driver.turn([])
+
+        with pytest.raises(AssertionError, match="deadline 0 is past"):
+            spin()
+
+
 async def test_lateness_is_wall_time():
     with rigged(dilation=1000) as rig:
         rig.driver.due = rig.clock.now() - 5

@@ -71,6 +71,13 @@ class TestTraffic:
         assert corrupted(reports) == 0
 
 
+@pytest.mark.needs("userns")
+def test_without_rights_on_the_host_it_is_the_same():
+    reports = play(plan_of(WITH_WORK, host_stack="kernel"), whole_run, user_namespace=True)
+    assert successes(reports) == 9
+    assert corrupted(reports) == 0
+
+
 def test_what_is_killed_in_datagram_mode_is_recorded_with_reconstructed_headers():
     async def script(lab):
         reports = await whole_run(lab)
