@@ -78,11 +78,21 @@ def become():
         _copy_checkout(checkout)
         _give(folder)
         user = OrdinaryUser(folder, checkout, environment, prefix)
-        if user.run(user.python, "-c", "import msgspec, pytest, trio").returncode:
+        if not _works_for(user):
             shutil.copytree(environment, folder / "environment", symlinks=True)
             _give(folder / "environment")
             user = OrdinaryUser(folder, checkout, folder / "environment", prefix)
+            if not _works_for(user):
+                pytest.skip(f"{sys.base_prefix} is where no other user may enter")
         yield user
+
+
+def _works_for(user: OrdinaryUser) -> bool:
+    try:
+        done = user.run(user.python, "-c", "import msgspec, pytest, trio")
+    except PermissionError:
+        return False
+    return not done.returncode
 
 
 def _copy_checkout(checkout: Path) -> None:

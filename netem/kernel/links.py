@@ -1,15 +1,19 @@
-"""What the kernel says of an interface, by ioctl. netdevice(7)."""
+"""What the kernel says of interfaces and addresses, by ioctl and file. netdevice(7)."""
 
 import fcntl
 import socket
 import time
+from collections.abc import Callable
+from pathlib import Path
 from struct import Struct
 
 from netem.kernel.run import KernelError
 
-RUNNING_LIMIT_S = 10.0
+READY_LIMIT_S = 10.0
 _LOOK_AGAIN_S = 0.001
 
+_ROUTES = Path("/proc/thread-self/net/ipv6_route")
+_RTF_LOCAL = 0x8000_0000
 _SIOCGIFFLAGS = 0x8913
 _SIOCSIFFLAGS = 0x8914
 _SIOCGIFMTU = 0x8921
@@ -58,11 +62,33 @@ def is_running(control: socket.socket, interface: str) -> bool:
 
 def await_running(control: socket.socket, interface: str, where: str = "") -> None:
     """Return when `is_running`; KernelError if that takes longer than ten seconds."""
-    deadline = time.monotonic() + RUNNING_LIMIT_S
-    while not is_running(control, interface):
+    argv = ("ip", "link", "show", "dev", interface)
+    _await(lambda: is_running(control, interface), argv, where)
+
+
+def is_local(address: str) -> bool:
+    """Say whether the kernel of this namespace takes packets for an IPv6 address.
+
+    It does not quite yet when the address was only just added, as a work queue sees to that.
+    """
+    wanted = socket.inet_pton(socket.AF_INET6, address).hex() + " 80 "
+    with _ROUTES.open() as routes:
+        return any(
+            line.startswith(wanted) and int(line.split()[8], 16) & _RTF_LOCAL for line in routes
+        )
+
+
+def await_local(address: str, where: str = "") -> None:
+    """Return when `is_local`; KernelError if that takes longer than ten seconds."""
+    argv = ("ip", "-6", "route", "show", "table", "local", address)
+    _await(lambda: is_local(address), argv, where)
+
+
+def _await(condition: Callable[[], bool], argv: tuple[str, ...], where: str) -> None:
+    deadline = time.monotonic() + READY_LIMIT_S
+    while not condition():
         if time.monotonic() > deadline:
-            argv = ("ip", "link", "show", "dev", interface)
-            raise KernelError(argv, 1, f"not running after {RUNNING_LIMIT_S:.0f} s", where)
+            raise KernelError(argv, 1, f"not ready after {READY_LIMIT_S:.0f} s", where)
         time.sleep(_LOOK_AGAIN_S)
 
 

@@ -60,7 +60,7 @@ class Stage(IntEnum):
     INTERFACE = 2  # before it goes up
     UP = 3
     CONFIGURE = 4  # what needs a program in each namespace, of which many need none
-    RUNNING = 5  # nothing to do but to wait
+    READY = 5  # nothing to do but to wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,20 @@ class Await:
         return ("sh", "-c", f"until {is_up}; do sleep 0.01; done")
 
 
-Step: TypeAlias = Command | Parameter | Features | Up | Await
+@dataclass(frozen=True, slots=True)
+class AwaitAddress:
+    """One IPv6 address that was added. The kernel takes packets for it a moment later."""
+
+    stage: Stage
+    node: str
+    address: str
+
+    def argv(self) -> tuple[str | Pid, ...]:
+        is_local = f"ip -6 route show table local | grep -q '^local {self.address} '"
+        return ("sh", "-c", f"until {is_local}; do sleep 0.01; done")
+
+
+Step: TypeAlias = Command | Parameter | Features | Up | Await | AwaitAddress
 
 
 def namespaces(plan: Plan) -> list[str]:
@@ -237,6 +250,8 @@ def _configure(node: str, its_steps: Sequence[Step], pids: Mapping[str, int]) ->
                         links.set_up(control, step.interface, **step.settings)
                     case Await():
                         links.await_running(control, step.interface, node)
+                    case AwaitAddress():
+                        links.await_local(step.address, node)
     except OSError as error:  # the node has ended, or the interface has gone
         raise KernelError(("nsenter", "-n"), error.errno or 1, str(error), node) from error
 
@@ -300,7 +315,7 @@ def _veth(a: _End, b: _End, indexes: Iterator[int]) -> Iterator[Step]:
         Stage.LINKS, "", ("link", "add", *words[0], "type", "veth", "peer", *words[1])
     )
     for end in (a, b):
-        yield Await(Stage.RUNNING, end.node, end.interface)
+        yield Await(Stage.READY, end.node, end.interface)
 
 
 def _end_words(end: _End, index: int) -> tuple[str | Pid, ...]:
@@ -377,11 +392,12 @@ def _kernel_port(
     yield from _addresses(node, port, name)
 
 
-def _addresses(node: NodePlan, port: PortPlan, interface: str) -> Iterator[Command]:
+def _addresses(node: NodePlan, port: PortPlan, interface: str) -> Iterator[Step]:
     """Give an interface the port's addresses, and the way to every neighbour on that port."""
     on = ("dev", interface)
     if port.ipv6:
         yield _ip(node.name, "addr", "add", f"{port.ipv6}/128", *on, "nodad")
+        yield AwaitAddress(Stage.READY, node.name, port.ipv6)
     if port.ipv4:
         yield _ip(node.name, "addr", "add", f"{port.ipv4}/32", *on)
     for row in node.neighbours:

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from netem.kernel import processes
+from netem.kernel.links import is_local
 from netem.kernel.namespaces import control_socket
 from netem.kernel.offloads import GROUPS, Offloads
 from netem.kernel.run import KernelError, program_path
@@ -117,6 +118,17 @@ class TestBuilt:
 
         refused = in_sandbox(twice)
         assert refused.startswith("ip addr add fd00::1/128 dev p0 nodad in h0: ")
+
+    def test_the_kernel_takes_packets_for_every_address_of_its_own(self):
+        """A busy host is late to: the first packets to a new address were then lost."""
+
+        def local():
+            pids = build(planned(DATAGRAM_PAIR))
+            return [
+                [at(pids[node], is_local, f"fd00::{n}") for n in (1, 2, 3)] for node in pids
+            ]
+
+        assert in_sandbox(local) == [[True, False, False], [False, True, False]]
 
     def test_a_node_that_has_ended_is_named(self):
         plan = planned(FRAMES)
