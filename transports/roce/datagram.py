@@ -103,7 +103,7 @@ class DatagramDevice(Port):
         self.received_packets += 1
         reason = self._check(view, flow, now)
         if reason is not None:
-            self.refused[reason] += 1
+            self._refuse(reason)
 
     def _check(self, view: memoryview, flow: _Flow, now: Ns) -> RefusalReason | None:
         size = len(view)

@@ -79,7 +79,7 @@ class Device(Port):
         else:
             reason = self._receive_unknown(view, now)
         if reason is not None:
-            self.refused[reason] += 1
+            self._refuse(reason)
 
     def _receive_known(self, flow: Flow, view: memoryview, now: Ns) -> RefusalReason | None:
         """Take a packet that begins as one that passed every check."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from transports.roce.completion import WorkCompletion
+from transports.roce.refusals import RefusalReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,4 +38,13 @@ class Retransmitted:
     why: str  # "timeout", "NAK", "RNR", "implied NAK"
 
 
-Event: TypeAlias = WorkCompletion | CommEstablished | QpFatal | SqDrained | Retransmitted
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A packet was dropped without an answer. Only told where the port traces."""
+
+    reason: RefusalReason
+
+
+Event: TypeAlias = (
+    Refused | WorkCompletion | CommEstablished | QpFatal | SqDrained | Retransmitted
+)

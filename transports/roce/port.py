@@ -15,7 +15,7 @@ from transports.clock import Ns
 from transports.roce.agenda import Agenda
 from transports.roce.arrivals import HEADERS_SIZE, Arrival
 from transports.roce.bursts import Burst
-from transports.roce.events import Event
+from transports.roce.events import Event, Refused
 from transports.roce.memory import MemoryRegion, MemoryTable
 from transports.roce.qp import PortConfig, QpConfig, QueuePair
 from transports.roce.refusals import RefusalReason
@@ -41,6 +41,7 @@ class DeviceConfig:
     addresses: tuple[bytes, ...]  # 4 or 16 bytes each
     p_keys: tuple[int, ...] = (0xFFFF,)
     mig_req: bool = True  # MigReq of what is sent: 1, migrated, unless a peer wants 0
+    traces: bool = False  # each refused packet makes an event, too
 
     def __post_init__(self) -> None:
         for address in self.addresses:
@@ -178,6 +179,12 @@ class Port:
         stats.payload_bytes += len(burst.data)
         if burst.transmission > 1 and burst.opcode != _ACKNOWLEDGE:
             stats.retransmissions += burst.packets
+
+    def _refuse(self, reason: RefusalReason) -> None:
+        """Count a packet that was dropped without an answer."""
+        self.refused[reason] += 1
+        if self.config.traces:
+            self._events.append(Refused(reason))
 
     # -- checks -----------------------------------------------------------------------------
 

@@ -342,8 +342,7 @@ class Responder:
                 return NakCode.REMOTE_ACCESS_ERROR
         self._count_message()
         saved = Saved(request.psn, span, r_key, va, length, self.msn, region)
-        self._saved.add(saved)
-        self._responses.respond(saved)
+        self._save(saved)
         self._executed(request.psn, span, ack_req=False)
         return None
 
@@ -368,10 +367,16 @@ class Responder:
         place[:] = value.to_bytes(8, HOST_ORDER)
         self._count_message()
         saved = Saved(request.psn, 1, r_key, va, 8, self.msn, region, original)
-        self._saved.add(saved)
-        self._responses.respond(saved)
+        self._save(saved)
         self._executed(request.psn, 1, ack_req=False)
         return None
+
+    def _save(self, saved: Saved) -> None:
+        """Queue the first response to a READ or atomic, and be able to answer it again."""
+        oldest = self._saved.add(saved)
+        if oldest is not None and oldest.is_open:
+            self._responses.drop(oldest)
+        self._responses.respond(saved)
 
     def _unsupported(self, _request: Arrival) -> int | None:
         """Refuse FLUSH and ATOMIC WRITE, which this device does not offer. Annex A19."""
@@ -462,7 +467,7 @@ class Responder:
 
     def _refuse(self, code: NakCode, psn: int) -> None:
         """Send the last word of this connection."""
-        self._responses.refuse(Answer(psn, Aeth.nak(0, code).syndrome, self.msn, is_final=True))
+        self._responses.refuse(Answer(psn, Aeth.nak(0, code).syndrome, self.msn))
         self.failure = f"PSN {psn:#08x}: {code.name.lower().replace('_', ' ')}"
 
     def _fail_receive(self, status: WcStatus) -> NakCode:

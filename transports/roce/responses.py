@@ -10,9 +10,9 @@ from collections import deque
 from typing import NamedTuple
 
 from transports.roce.bursts import MAX_BURST, Burst
-from transports.roce.psn import psn_add
+from transports.roce.psn import psn_add, psn_distance
 from transports.roce.saved import Saved
-from wire.roce.eths import AETH, ATOMIC_ACK_ETH
+from wire.roce.eths import AETH, ATOMIC_ACK_ETH, AethKind
 from wire.roce.opcodes import Opcode
 
 _FIRST = Opcode.RC_READ_RESPONSE_FIRST.value
@@ -23,6 +23,9 @@ _ACKNOWLEDGE = Opcode.RC_ACKNOWLEDGE.value
 _ATOMIC_ACKNOWLEDGE = Opcode.RC_ATOMIC_ACKNOWLEDGE.value
 
 
+_FIRST_NAK = AethKind.RNR_NAK << 5
+
+
 class Answer(NamedTuple):
     """One ACKNOWLEDGE packet: an ACK, or a NAK of `psn`."""
 
@@ -30,7 +33,10 @@ class Answer(NamedTuple):
     syndrome: int
     msn: int
     why: str = ""
-    is_final: bool = False  # a NAK that ends the connection
+
+    @property
+    def is_nak(self) -> bool:
+        return self.syndrome >= _FIRST_NAK
 
 
 class Responses:
@@ -44,9 +50,14 @@ class Responses:
         return len(self._queue)
 
     def acknowledge(self, psn: int, syndrome: int, msn: int, why: str) -> None:
-        """Queue an ACK. It makes the ACKs and passing NAKs that it follows unnecessary."""
+        """Queue an ACK: it says what the ACKs before it say, and a NAK of a PSN that has come.
+
+        A NAK of a later PSN says already what this ACK would.
+        """
         queue = self._queue
-        while queue and type(tail := queue[-1]) is Answer and not tail.is_final:
+        while queue and type(tail := queue[-1]) is Answer:
+            if tail.is_nak and psn_distance(tail.psn, psn) < 0:
+                return
             why = why and tail.why
             queue.pop()
         queue.append(Answer(psn, syndrome, msn, why))
@@ -60,6 +71,11 @@ class Responses:
         saved.next = saved.first
         if saved not in self._queue:
             self._queue.append(saved)
+
+    def drop(self, saved: Saved) -> None:
+        """Send nothing more of a response, if it is queued."""
+        if saved in self._queue:
+            self._queue.remove(saved)
 
     def clear(self) -> None:
         self._queue.clear()

@@ -65,13 +65,21 @@ class SavedRing:
 
     @property
     def has_room(self) -> bool:
-        """Say whether one more may be taken without losing one that is still being answered."""
-        ring = self._ring
-        depth = ring.maxlen or 0
-        return depth > 0 and (len(ring) < depth or not ring[0].is_open)
+        """Say whether one more may be taken.
 
-    def add(self, saved: Saved) -> None:
+        Not if the oldest has not been answered even once: then its requester has more open than
+        was agreed. One that is being answered again may go: its requester has moved on.
+        """
+        ring = self._ring
+        if len(ring) < (ring.maxlen or 0):
+            return True
+        return len(ring) > 0 and not (ring[0].is_open and ring[0].sendings == 1)
+
+    def add(self, saved: Saved) -> Saved | None:
+        """Keep `saved`; return the one that makes room for it."""
+        oldest = self._ring[0] if len(self._ring) == self._ring.maxlen else None
         self._ring.append(saved)
+        return oldest
 
     def find(self, psn: int) -> Saved | None:
         """Return the request that `psn` is part of."""

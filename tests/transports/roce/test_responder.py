@@ -767,6 +767,25 @@ def test_a_nak_whose_packet_has_come_before_it_left_is_not_sent(rc):
     rc.sends_nothing()
 
 
+def test_a_duplicate_does_not_swallow_a_nak_that_has_not_left(rc):
+    """The NAK says all that the ACK would; without it the requester had to time out."""
+    rc.receives(write_only(0))
+    rc.receives_together(write_only(2), write_only(0, ack_req=True))
+    rc.sends_nak(1, 1)
+    rc.sends_nothing()
+
+
+def test_a_new_read_ends_the_replay_of_an_old_one(dialogue):
+    """The first response was late and not lost: its requester has it and goes on."""
+    rc = dialogue(max_dest_rd_atomic=1)
+    rc.receives(read_request(0, 2 * MTU))
+    rc.sends("READ_RESPONSE_FIRST", psn=0)
+    rc.sends("READ_RESPONSE_LAST", psn=1)
+    rc.receives_together(read_request(0, 2 * MTU), read_request(2, 8))
+    rc.sends("READ_RESPONSE_ONLY", psn=2, msn=2)
+    rc.sends_nothing()
+
+
 def test_credits_are_offered_where_agreed(dialogue):
     """IBTA vol. 1, section 9.7.7.2: the largest code that is not above what is posted."""
     rc = dialogue(config={"credits": True})

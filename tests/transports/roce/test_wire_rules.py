@@ -25,6 +25,7 @@ from tests.transports.roce.script import (
     write_only,
 )
 from transports.roce.attributes import AddressHandle, QpState
+from transports.roce.events import Refused
 from transports.roce.refusals import RefusalReason
 from transports.roce.work import SendWr, WrOpcode
 from wire.checksum import internet_checksum
@@ -405,6 +406,13 @@ def test_a_known_head_does_not_excuse_a_packet_cut_short(dialogue):
     rc.receives(write_only(0), write_only(1))
     rc.ignores(raw(rc, write_only(2, ack_req=True))[:-1])
     assert refusal(rc) is RefusalReason.IP_LENGTH
+
+
+def test_a_refusal_is_told_where_the_port_traces(dialogue):
+    rc = dialogue(device={"traces": True})
+    rc.receives(write_only(0, dest_qp=OUR_QP + 1))
+    assert rc.reports(Refused).reason is RefusalReason.DEST_QP
+    rc.reports_nothing()
 
 
 def test_packets_of_ours_are_what_the_codecs_make(rc):
