@@ -75,9 +75,10 @@ def ip6(destination, payload, next_header, *, hop_limit=64, traffic_class=0, sou
     return bytes(packet)
 
 
-def ip4(*, ttl=64, tos=0, payload=b"payload!"):
+def ip4(*, ttl=64, tos=0, target="10.9.0.2", payload=b"payload!"):
+    """Return an IPv4 packet; its header is right, its payload nothing."""
     head = bytearray.fromhex("4500 0000 1234 4000 4011 0000")
-    head += IPv4Address("10.9.0.1").packed + IPv4Address("10.9.0.2").packed
+    head += IPv4Address("10.9.0.1").packed + IPv4Address(target).packed
     head[1], head[8] = tos, ttl
     head[2:4] = (20 + len(payload)).to_bytes(2, "big")
     head[10:12] = internet_checksum(head).to_bytes(2, "big")
