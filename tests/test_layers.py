@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "netem/impair": TRANSPORTS | {"msgspec"},
     "netem/host": TRANSPORTS | {"msgspec"},
     "netem/sim": TRANSPORTS | {"msgspec"},
+    "netem/switch": TRANSPORTS | {"msgspec"},
 }
 NUMPY_ONLY_IN = "transports/roce/train.py"
 # Inside netem: which of our own packages each part may use (style: world below people).
@@ -27,6 +28,7 @@ NETEM_MAY_USE = {
     "impair": {"topology", "impair"},
     "host": {"topology", "impair", "host"},
     "sim": {"topology", "impair", "host", "sim", "switch"},
+    "switch": {"topology", "impair", "host", "switch"},
     "kernel": {"topology", "kernel", "impair"},
     "sockets": {"kernel", "sockets"},
     "capture": {"topology", "kernel", "sockets", "capture", "clock"},

@@ -76,10 +76,16 @@ class Egress:
         faults: Iterable[FaultPlan] = (),
         *,
         qps: QpNotes | None = None,
+        is_paced: bool = False,
     ) -> None:
+        """Do to frames what `impairment` says; `is_paced` leaves out what the sender has done.
+
+        A switch serialises and queues by itself: `rate`, `overhead` and `limit` are its own.
+        """
         self.direction = f"{port}->{peer}"
         own = (fault for fault in faults if fault.on == port)
         self._faults = Faults(own, qps or {}, seed, self.direction)
+        self._is_paced = is_paced
         self._causes = Causes(seed, self.direction)
         self._bits = Stream(seed, self.direction, "corrupt bit")
         self._pipe = Pipe()
@@ -167,10 +173,11 @@ class Egress:
             raise ValueError(
                 f"rate is {new.rate} bit/s, which sends nothing; take the link down"
             )
+        shape = replace(new, rate=None, overhead=0, limit=None) if self._is_paced else new
         self._causes.adopt(new)
-        self._pipe.adopt(new)
+        self._pipe.adopt(shape)
         self.impairment = new
-        self._is_instant = not new.delay and not new.jitter and new.rate is None
+        self._is_instant = not shape.delay and not shape.jitter and shape.rate is None
         self._by_loss = "" if new.loss is None else f"by loss {describe_loss(new.loss)}"
         if isinstance(new.loss, RandomLoss):
             self._by_loss += " (random)"

@@ -17,10 +17,17 @@ def qp_notes(node: NodePlan, port: PortPlan) -> dict[tuple[bytes, int], QpNote]:
 
 
 def egress_of(plan: Plan, node: NodePlan, port: PortPlan) -> Egress:
-    """Return the egress of a port of ours."""
+    """Return the egress of a port of ours. A switch has a rate and queues of its own."""
     name = f"{node.name}:{port.name}"
-    notes = qp_notes(node, port)
-    return Egress(name, port.peer, port.egress, plan.seed, plan.faults, qps=notes)
+    return Egress(
+        name,
+        port.peer,
+        port.egress,
+        plan.seed,
+        plan.faults,
+        qps=qp_notes(node, port),
+        is_paced=node.kind == "switch",
+    )
 
 
 def ingress_of(plan: Plan, node: NodePlan, port: PortPlan) -> Egress | None:

@@ -17,17 +17,19 @@ a link; or nothing is left to happen at all; or emulated time is up.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 
 from netem.host.coordinator import Coordinator
 from netem.host.events import ITEM_DONE, Fields
 from netem.host.host import Host
-from netem.impair.departure import Fate
+from netem.impair.departure import Fate, remark
 from netem.impair.egress import Egress
 from netem.impair.model import Impairment
 from netem.impair.ports import qp_notes
 from netem.sim.nodes import BridgeNode, Node
+from netem.switch.pipeline import Switch
 from netem.topology.outcome import NodeReport
 from netem.topology.plan import NodePlan, Plan
 from transports.clock import Ns, S
@@ -95,11 +97,19 @@ def run(
 class _Direction:
     """One direction of one link, and when it is next looked at."""
 
-    def __init__(self, egress: Egress, sender: str, target: "_Actor", port: str) -> None:
+    def __init__(
+        self,
+        egress: Egress,
+        sender: str,
+        target: "_Actor",
+        port: str,
+        shape: Callable[[Impairment, Ns], None] | None,
+    ) -> None:
         self.egress = egress
         self.sender = sender
         self.target = target
         self.port = port
+        self.shape = shape  # of a sender that serialises by itself
         self.woken_at: Ns | None = None
 
 
@@ -163,6 +173,8 @@ class _World:
                     f"{node.name}: {node.kind} node, simulated as our learning switch"
                 )
                 return BridgeNode(node)
+            case "switch":
+                return Switch(node)
             case kind:
                 raise CannotSimulateError(f"{node.name} is a {kind}, which cannot be simulated")
 
@@ -178,19 +190,26 @@ class _World:
                 (link.a, link.b, link.a_to_b),
                 (link.b, link.a, link.b_to_a),
             ):
+                node, port = ports[sender]
+                target, entry = ports[receiver]
                 egress = Egress(
                     sender,
                     receiver,
                     impairment,
                     self._plan.seed,
                     self._plan.faults,
-                    qps=qp_notes(*ports[sender]),
+                    qps=qp_notes(node, port),
+                    is_paced=node.kind == "switch",
                 )
-                node, _, port = receiver.partition(":")
-                direction = _Direction(egress, sender, self._actors[node], port)
+                actor = self._actors[node.name]
+                machine, shape = actor.machine, None
+                if isinstance(machine, Switch):
+                    shape = partial(machine.shape, port.name)
+                direction = _Direction(
+                    egress, sender, self._actors[target.name], entry.name, shape
+                )
                 self._directions[sender] = direction
-                node, _, port = sender.partition(":")
-                self._actors[node].out[port] = direction
+                actor.out[port.name] = direction
 
     # -- the run ---------------------------------------------------------------------------
 
@@ -256,6 +275,8 @@ class _World:
                     directions[happening] = None
             else:
                 happening.direction.egress.change(happening.impairment, now)
+                if happening.direction.shape is not None:
+                    happening.direction.shape(happening.impairment, now)
                 directions[happening.direction] = None
         return actors, directions
 
@@ -306,6 +327,9 @@ class _World:
         machine.expire(now)
         for port, frame, meta in machine.transmit(now):
             direction = out[port]
+            if meta.killed:
+                self._sink.record(now, direction.sender, frame, remark(meta), killed=True)
+                continue
             direction.egress.send(frame, now, meta)
             directions[direction] = None
         for at, event, fields in machine.events():

@@ -81,7 +81,13 @@ FRAME = st.one_of(
         ecn=st.integers(0, 3),
     ),
 )
-META = st.builds(FrameMeta, transmission=st.integers(0, 2), why=st.sampled_from(["", "NAK"]))
+META = st.builds(
+    FrameMeta,
+    transmission=st.integers(0, 2),
+    why=st.sampled_from(["", "NAK"]),
+    comment=st.sampled_from(["", "marked CE by queue 0"]),
+    killed=st.just(False),
+)
 # Offers with the time since the one before, drains in between, and changes of mind.
 STEP = st.one_of(
     st.tuples(st.just("send"), st.sampled_from([0, 0, 1, 700, 30_000]), FRAME, META),
