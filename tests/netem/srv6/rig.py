@@ -1,9 +1,12 @@
 """Kernel nodes and nodes of ours on cables, with an ear at every end.
 
 A node is a process with a network namespace of its own; a cable is a veth with offloads off. A
-kernel's end has its address, and in its table the MAC of the other; an end of ours has no IPv6.
-So no link says anything on its own account. Every end has a packet socket, which hears what
-comes in there and, on nodes of ours, is also how they send.
+kernel's end has its address, and in its table the MAC of the other; an end of ours has no IPv6
+and a packet socket, its port. So no link says anything on its own account.
+
+An ear hears what its end sends, and copies it at that moment. A socket that holds what an end
+*receives* would show it too late: seg6local writes the next destination into the very bytes
+that the socket's queue refers to.
 """
 
 import select
@@ -11,8 +14,9 @@ import socket
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from ipaddress import IPv6Address, IPv6Network
+from ipaddress import IPv6Address, IPv6Network, ip_address
 
+from netem.capture.ring import OutgoingRing
 from netem.kernel import sysctl
 from netem.kernel.links import await_running
 from netem.kernel.namespaces import control_socket, inside
@@ -22,7 +26,7 @@ from netem.kernel.sandbox import fork_nodes, hold
 from netem.sockets.packet import PacketSocket
 from transports.srv6.endpoint import process
 from transports.srv6.outcome import CrossConnect, Forward, Transit
-from transports.srv6.sids import SidTable
+from transports.srv6.sids import Behaviour, Flavour, SidTable
 
 LIMIT_S = 20
 MTU = 4000
@@ -51,7 +55,8 @@ class Network:
     """Nodes by name, and what hangs between them."""
 
     def __init__(self, *kernels, ours=()):
-        self.ears = {}
+        self.ears = {}  # by node and interface
+        self.ports = {}  # of nodes of ours
         self._ours = set(ours)
         self._stack = ExitStack()
         self.pids = fork_nodes(dict.fromkeys((*kernels, *ours), hold))
@@ -72,7 +77,7 @@ class Network:
         self._stack.close()
 
     def cable(self, one, other):
-        """Lay a cable and open an ear at both ends."""
+        """Lay a cable, with an ear at both ends."""
         run(
             f"ip link add name {one.interface} mtu {MTU} address {one.mac.hex(':')}"
             f" netns {self.pids[one.node]} type veth peer name {other.interface} mtu {MTU}"
@@ -92,8 +97,19 @@ class Network:
         for end in (one, other):
             with inside(self.pids[end.node]), control_socket() as control:
                 await_running(control, end.interface)
-                ear = self._stack.enter_context(PacketSocket(end.interface))
-            self.ears[end.node, end.interface] = ear
+                place = end.node, end.interface
+                self.ears[place] = self._stack.enter_context(
+                    OutgoingRing(end.interface, 1 << 17)
+                )
+                if end.node in self._ours:
+                    self.ports[place] = self._stack.enter_context(PacketSocket(end.interface))
+
+    def heard(self):
+        """Return what every end has sent since the last call, groups left out, in hex."""
+        return {
+            place: [bytes(seen.frame).hex() for seen in ear.read(1000) if not seen.frame[0] & 1]
+            for place, ear in self.ears.items()
+        }
 
     def ip(self, node, *lines):
         start_batch("ip", lines, self.pids[node]).result()
@@ -107,6 +123,29 @@ class Network:
         return sock
 
 
+def kernel_route(sid, device):
+    """Return the route of a kernel that does what a SID of ours does.
+
+    Its device is any of the node that is not `lo`.
+    """
+    argument = ""
+    if sid.adjacencies:
+        [(_, next_hop)] = sid.adjacencies
+        family = 4 if sid.behaviour is Behaviour.END_DX4 else 6
+        argument = f" nh{family} {ip_address(next_hop)}"
+    elif sid.table is not None:
+        argument = f" table {sid.table}"
+    flavours = []
+    if Flavour.PSP in sid.flavours:
+        flavours.append("psp")
+    if Flavour.NEXT_CSID in sid.flavours:
+        block, node_function = sid.structure
+        flavours.append(f"next-csid lblen {block} nflen {node_function}")
+    argument += f" flavors {','.join(flavours)}" if flavours else ""
+    action = f"action {sid.behaviour.value}{argument}"
+    return f"route add {sid.prefix} encap seg6local {action} dev {device}"
+
+
 def wait(sockets):
     """Return those that are readable; AssertionError when none becomes so."""
     readable, _, _ = select.select(sockets, [], [], LIMIT_S)
@@ -114,7 +153,7 @@ def wait(sockets):
     return readable
 
 
-def heard_until(ear, last):
+def received_until(port, last):
     """Return what comes before the frame that satisfies `last`.
 
     Groups are left out: a kernel reports its own to them when an address is new.
@@ -122,8 +161,8 @@ def heard_until(ear, last):
     frames = []
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
-        wait([ear])
-        for view in ear.receive():
+        wait([port])
+        for view in port.receive():
             frame = bytes(view)
             if last(frame):
                 return frames
@@ -135,29 +174,27 @@ def heard_until(ear, last):
 class Router:
     """A node of ours: SIDs first, then static routes. What comes to neither is dropped."""
 
-    def __init__(self, network, name, sids, routes):
-        """`routes` lead from a prefix, as text, to the ends here and there."""
-        self.network = network
-        self.name = name
+    def __init__(self, network, name, sids, ways, routes):
+        """`ways` are pairs of a port's end and the end that it faces; `routes` name ports."""
         self.table = SidTable(sids)
         self.lost = 0
-        self._ways = {here.interface: (here, there) for here, there in routes.values()}
+        self._ways = {here.interface: (here, there) for here, there in ways}
+        self.ports = {port: network.ports[name, port] for port in self._ways}
         self._routes = sorted(
-            ((IPv6Network(prefix), way[0].interface) for prefix, way in routes.items()),
+            ((IPv6Network(prefix), port) for prefix, port in routes.items()),
             key=lambda row: -row[0].prefixlen,
         )
-        self.ears = {network.ears[name, interface]: interface for interface in self._ways}
 
-    def turn(self, ear):
-        """Take what waits at one ear, and pass it on; return the frames that came."""
-        frames = [bytes(view) for view in ear.receive()]
-        for frame in frames:
-            if frame[12:14] == IPV6:
-                self._pass_on(frame[14:])
-        return frames
+    def turn(self):
+        """Pass on what waits at any port."""
+        for port in self.ports.values():
+            for frame in port.receive():
+                self._pass_on(bytes(frame))
 
-    def _pass_on(self, packet):
-        outcome = process(packet, self.table)
+    def _pass_on(self, frame):
+        if frame[12:14] != IPV6 or frame[0] & 1:
+            return
+        outcome = process(frame[14:], self.table)
         while isinstance(outcome, Forward) and self.table.find(outcome.destination):
             outcome = process(outcome.packet, self.table)
         match outcome:
@@ -165,8 +202,8 @@ class Router:
                 self._send(adjacency.port, out)
             case Forward(packet=out, destination=destination):
                 self._route(out, destination)
-            case Transit(packet=out, destination=destination) if out[7] > 1:
-                out = bytearray(out)
+            case Transit(packet=packet, destination=destination) if packet[7] > 1:
+                out = bytearray(packet)
                 out[7] -= 1
                 self._route(out, destination)
             case _:
@@ -174,12 +211,12 @@ class Router:
 
     def _route(self, packet, destination):
         address = IPv6Address(destination)
-        for prefix, interface in self._routes:
+        for prefix, port in self._routes:
             if address in prefix:
-                self._send(interface, packet)
+                self._send(port, packet)
                 return
         self.lost += 1
 
-    def _send(self, interface, packet):
-        here, there = self._ways[interface]
-        self.network.ears[self.name, interface].send(there.mac + here.mac + IPV6 + packet)
+    def _send(self, port, packet):
+        here, there = self._ways[port]
+        self.ports[port].send(there.mac + here.mac + IPV6 + packet)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.netem.srv6.rig import IPV6, End, Network, heard_until
+from tests.netem.srv6.rig import IPV6, End, Network, kernel_route, received_until
 from tests.sandboxed import in_sandbox
 from tests.transports.srv6.packets import (
     BLOCK,
@@ -19,6 +19,7 @@ from tests.transports.srv6.packets import (
     ip6,
     sid,
     srh,
+    text6,
 )
 from transports.srv6 import ip
 from transports.srv6.endpoint import process
@@ -33,6 +34,7 @@ pytestmark = [pytest.mark.needs("netns", "seg6"), pytest.mark.slow]
 IN, OUT = End("ours", "in", 1, "fd00::a"), End("ours", "out", 4, "fd00:1::2")
 R_IN, R_OUT = End("r", "e0", 2, "fd00::1"), End("r", "e1", 3, "fd00:1::1")
 EAST = Adjacency("e1", a6("fd00:1::2"))
+EAST_V4 = Adjacency("e1", bytes((10, 1, 0, 2)))
 TUNNEL_SOURCE = a6("fd00:1::1")
 B, F = Behaviour, Flavour
 IPV4_TYPE = b"\x08\x00"
@@ -43,36 +45,13 @@ ONE, TWO, NEXT, END_OF_PATH = map(a6, ("fc00:1::e", "fc00:2::e", "fc00:3::e", "f
 LABELLED = changed(INNER, o0=0x6B, o1=0x91, o2=0x23, o3=0x45)  # class 0xb9, label 0x12345
 CSIDS = [0x101, 0x102, 0x103, 0x104, 0x105, 0x106]
 
-# Routes of the kernel router, and the same as a table of ours.
-LOCAL = "encap seg6local action"
-CSID = "flavors next-csid lblen 32 nflen"
-ROUTES = [
-    f"route add fc00:1::e/128 {LOCAL} End dev e0",
-    f"route add fc00:4::e/128 {LOCAL} End flavors psp dev e0",
-    f"route add fc00:5::e/128 {LOCAL} End.X nh6 fd00:1::2 dev e0",
-    f"route add fc00:6::/64 {LOCAL} End.DX6 nh6 fd00:1::2 dev e0",
-    f"route add fc00:7::/64 {LOCAL} End.DX4 nh4 10.1.0.2 dev e0",
-    f"route add fc00:8::/64 {LOCAL} End.DT6 table 254 dev e0",
-    f"route add fcbb:bb00:101::/48 {LOCAL} End {CSID} 16 dev e0",
-    f"route add fcbb:bb00:201::/48 {LOCAL} End flavors psp,next-csid lblen 32 nflen 16 dev e0",
-    f"route add fcbb:bb00:f001::/48 {LOCAL} End.X nh6 fd00:1::2 {CSID} 16 dev e0",
-    f"route add fcbb:bb00:f002::/48 {LOCAL} End.X nh6 fd00:1::2 {CSID} 16 dev e0",
-    f"route add fcbb:bb00:101:f001::/64 {LOCAL} End.X nh6 fd00:1::2 {CSID} 32 dev e0",
-    f"route add fcbb:bb00:d06::/48 {LOCAL} End.DX6 nh6 fd00:1::2 dev e0",
-    "route add fc00::/16 via fd00:1::2 dev e1",
-    "route add fd0b::/64 via fd00:1::2 dev e1",
-    "route add fcbb:bb00::/32 via fd00:1::2 dev e1",
-    "addr add 10.1.0.1/24 dev e1",
-    # Linux takes the link of nh4, and asks there for the inner destination itself.
-    "neigh replace 10.9.0.2 lladdr 02:00:00:00:00:04 dev e1 nud permanent",
-    "sr tunsrc set fd00:1::1",
-]  # fmt: skip
+# What both routers are told: the SIDs, and to the kernel the way to everything else.
 TABLE = [
     sid("fc00:1::e"),
     sid("fc00:4::e", flavours=F.PSP),
     sid("fc00:5::e", B.END_X, adjacencies=(EAST,)),
     sid("fc00:6::/64", B.END_DX6, adjacencies=(EAST,), marks=Marks.INNER),
-    sid("fc00:7::/64", B.END_DX4, adjacencies=(EAST,), marks=Marks.INNER),
+    sid("fc00:7::/64", B.END_DX4, adjacencies=(EAST_V4,), marks=Marks.INNER),
     sid("fc00:8::/64", B.END_DT6, table=254, marks=Marks.INNER),
     un(BLOCK, 0x101),
     un(BLOCK, 0x201, F.PSP),
@@ -80,6 +59,16 @@ TABLE = [
     ua(BLOCK, 0xF002, EAST),
     ua(BLOCK, 0xF001, EAST, node=0x101),
     sid("fcbb:bb00:d06::/48", B.END_DX6, adjacencies=(EAST,), marks=Marks.INNER),
+]
+ROUTES = [
+    *(kernel_route(one, "e0") for one in TABLE),
+    "route add fc00::/16 via fd00:1::2 dev e1",
+    "route add fd0b::/64 via fd00:1::2 dev e1",
+    "route add fcbb:bb00::/32 via fd00:1::2 dev e1",
+    "addr add 10.1.0.1/24 dev e1",
+    # Linux takes the link of nh4, and asks there for the inner destination itself.
+    "neigh replace 10.9.0.2 lladdr 02:00:00:00:00:04 dev e1 nud permanent",
+    "sr tunsrc set fd00:1::1",
 ]
 
 # Packets to SIDs. A value of None: both routers drop it.
@@ -178,16 +167,12 @@ class Headend:
     segments: tuple[bytes, ...]
 
     def route(self, prefix):
-        segments = ",".join(ip6_text(segment) for segment in self.segments)
+        segments = ",".join(map(text6, self.segments))
         return f"route add {prefix} encap seg6 mode {self.mode} segs {segments} dev e1"
 
     @property
     def policy(self):
         return Policy(TUNNEL_SOURCE, self.segments, reduced=self.mode == "encap.red")
-
-
-def ip6_text(address):
-    return address.hex(":", 2)
 
 
 PATHS = {
@@ -231,7 +216,7 @@ def kernel_answers():
                 headend.route(f"fd0c::{number + 1:x}/128"),
                 headend.route(f"10.9.1.{number + 1}/32"),
             )
-        mouth, ear = network.ears["ours", "in"], network.ears["ours", "out"]
+        mouth, port = network.ports["ours", "in"], network.ports["ours", "out"]
         asked = {**PASSED, **REFUSED, **BOTH_HERE, "PSP": PSP_WITH_CSID, "Pad1": PAD1}
         for number, name in enumerate(HEADEND_NAMES):
             for kind, packet in enumerate(packets_for(number)):
@@ -242,7 +227,7 @@ def kernel_answers():
             mouth.send(R_IN.mac + IN.mac + (IPV4_TYPE if ip.is_ipv4(packet) else IPV6) + packet)
             mouth.send(R_IN.mac + IN.mac + IPV6 + last)
             tail = last[40:]
-            answers[name] = heard_until(ear, lambda frame, tail=tail: frame.endswith(tail))
+            answers[name] = received_until(port, lambda frame, tail=tail: frame.endswith(tail))
         return answers
 
 
