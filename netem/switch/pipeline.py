@@ -36,7 +36,8 @@ from netem.impair.model import Impairment
 from netem.switch.admission import Admission
 from netem.switch.assembly import assemble
 from netem.switch.classify import Classifier
-from netem.switch.forwarder import Decision, Drop, Flood, Forwarder, LearningForwarder, Punt
+from netem.switch.forward.router import forwarder_of
+from netem.switch.forwarder import Decision, Drop, Flood, Forwarder, Punt
 from netem.switch.ledger import Ledger
 from netem.switch.lines import Lines
 from netem.switch.port import Port
@@ -63,7 +64,7 @@ class Switch:
         self._latency = plan.latency
         self._classify = Classifier(plan.classify, len(plan.queues)).classify
         self._pool, self._ports = assemble(node, plan)
-        self._forwarder = forwarder or LearningForwarder(node)
+        self._forwarder = forwarder or forwarder_of(node, self.backlog)
         self._ledger = Ledger()
         self._admission = Admission(self._pool, self._ledger)
         self._lines = Lines(self._ports, self._ledger)

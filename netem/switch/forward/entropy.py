@@ -1,0 +1,80 @@
+"""Structured entropy values: fields that name the way, tier by tier. mrc.md 12.4.
+
+    stev32   hop0 10 | hop1 8 | hop2 4 | salt 7 | plane 3      flow label 15:0, UDP source port
+    udp16    1 1 | plane 3 | hop0 8 | salt 3                   UDP source port
+
+A sender writes into the field of a tier which of its uplinks to take, and a switch of that tier
+reads it: no hash, no table that changes. IPv4 has room for `udp16` only.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from netem.switch.forward.parse import parse
+from wire.codec import ReadBuffer
+from wire.ipv6 import IPV6
+from wire.udp import UDP
+
+
+class Field(NamedTuple):
+    """Where a field is: bits above its lowest one, and how wide it is."""
+
+    shift: int
+    width: int
+
+    def of(self, value: int) -> int:
+        return value >> self.shift & (1 << self.width) - 1
+
+
+STEV32 = {
+    "hop0": Field(22, 10),
+    "hop1": Field(14, 8),
+    "hop2": Field(10, 4),
+    "salt": Field(3, 7),
+    "plane": Field(0, 3),
+}
+UDP16 = {"plane": Field(11, 3), "hop0": Field(3, 8), "salt": Field(0, 3)}
+FORMATS = {"stev32": STEV32, "udp16": UDP16}
+
+
+class EntropyReader:
+    """Reads chosen fields of entropy values of one format as one number."""
+
+    def __init__(self, form: str, fields: Sequence[str]) -> None:
+        """Raise ValueError for a format or a field that there is not, and for no field."""
+        if form not in FORMATS:
+            raise ValueError(f"ev format {form}: legal are {', '.join(FORMATS)}")
+        layout = FORMATS[form]
+        if wrong := [name for name in fields if name not in layout] or (not fields and [""]):
+            raise ValueError(
+                f"ev field {wrong[0]!r}: legal with {form} are {', '.join(layout)}"
+            )
+        self._has_label = form == "stev32"
+        self._fields = tuple(layout[name] for name in fields)
+        # A field that udp16 does not have reads as 0 over IPv4.
+        self._ipv4_fields = tuple(UDP16.get(name, Field(0, 0)) for name in fields)
+
+    def of(self, frame: ReadBuffer, at: int) -> int:
+        """Return the number in the fields, the first one highest, of the packet at `at`.
+
+        A packet without UDP has an entropy value too: where its source port would be is 0.
+        """
+        # Bench switch.
+        if (
+            frame[at] >> 4 == 6
+            and frame[at + 6] == 17
+            and len(frame) >= at + IPV6.size + UDP.size
+        ):
+            label = frame[at + 2] << 8 | frame[at + 3]
+            port = frame[at + IPV6.size] << 8 | frame[at + IPV6.size + 1]
+            fields = self._fields
+        else:
+            found = parse(frame[at:])
+            assert found is not None
+            label, port = found.flow_label & 0xFFFF, found.sport
+            fields = self._fields if found.version == 6 else self._ipv4_fields
+        value = label << 16 | port if self._has_label else port
+        number = 0
+        for field in fields:
+            number = number << field.width | field.of(value)
+        return number
