@@ -1,4 +1,4 @@
-"""What a node does with a packet to one of its SIDs. RFC 8986, section 4, RFC 9800.
+"""What a node does with a packet to one of its SIDs. RFC 8986, section 4; RFC 9800.
 
 `process` matches the destination and acts; each behaviour is also a function of its own, from a
 packet and a SID to an outcome. None raises, whatever the bytes. Checks come in the order of the
@@ -203,6 +203,7 @@ class _Routing(NamedTuple):
     offset: int
     size: int
     named_at: int
+    kind: int  # its routing type
     segments_left: int
 
 
@@ -303,7 +304,7 @@ def _upper_layer(
         raise _DropError(Reason.FRAGMENT)
     if chain.next_header not in sid.upper_layers:
         raise _DropError(Reason.UPPER_LAYER, upper_layer_error(chain.offset))
-    if srh is not None and Flavour.USP in sid.flavours:
+    if srh is not None and srh.kind == ROUTING_TYPE and Flavour.USP in sid.flavours:
         out = bytearray(packet)
         _remove(out, srh)
         return Deliver(out, chain.next_header, chain.offset - srh.size)
@@ -355,12 +356,13 @@ def _find_srh(packet: memoryview) -> _Routing | None:
     size = 8 + 8 * packet[offset + HDR_EXT_LEN_OFFSET]
     if len(packet) - offset < size:
         raise _DropError(Reason.TRUNCATED)
+    kind = packet[offset + ROUTING_TYPE_OFFSET]
     left = packet[offset + SEGMENTS_LEFT_OFFSET]
-    if left and packet[offset + ROUTING_TYPE_OFFSET] != ROUTING_TYPE:
+    if left and kind != ROUTING_TYPE:
         problem = erroneous_field(offset + ROUTING_TYPE_OFFSET)
         raise _DropError(Reason.ROUTING_TYPE, problem)
     named_at = chain.extensions[-1].offset if chain.extensions else NEXT_HEADER_OFFSET
-    return _Routing(offset, size, named_at, left)
+    return _Routing(offset, size, named_at, kind, left)
 
 
 def _behind(packet: memoryview, routing: _Routing | None) -> Chain:

@@ -374,6 +374,10 @@ class TestFlavours:
         packet = ip6(S1, srh([S1, S2], 0, PING, ICMPV6), ROUTING)
         assert end(packet, self.USP) == Deliver(bytearray(ip6(S1, PING, ICMPV6)), ICMPV6, 40)
 
+    def test_usp_leaves_another_routing_header_alone(self):
+        packet = ip6(S1, bytes.fromhex("3a00 0200 00000000") + PING, ROUTING)
+        assert end(packet, self.USP) == Deliver(packet, ICMPV6, 48)
+
     def test_usp_points_at_the_upper_layer_of_the_packet_as_it_came(self):
         packet = ip6(S1, srh([S1, S2], 0, PING, UDP), ROUTING)
         assert end(packet, self.USP) == Drop(packet, Reason.UPPER_LAYER, upper_layer(80))
@@ -477,6 +481,14 @@ class TestNextCsid:
             packet = process(packet, table(un(BLOCK, csid))).packet
         outcome = process(packet, table(udt(BLOCK, 0xB01, 255)))
         assert outcome == Decapsulated(bytearray(INNER), INNER[24:40], 255, 0)
+
+    def test_a_nic_takes_its_own_address_with_nothing_behind_it(self):
+        """The last switch has shifted too: block, own CSID, zeros. All else is not for it."""
+        nic = table(sid("fcbb:bb00:3807::/128", B.END_DT6, table=0))
+        outer = ip6(a6("fcbb:bb00:3807::"), INNER, IPV6)
+        assert process(outer, nic) == Decapsulated(bytearray(INNER), INNER[24:40], 0, 0)
+        behind = ip6(a6("fcbb:bb00:3807:1::"), INNER, IPV6)
+        assert isinstance(process(behind, nic), Transit)
 
     def test_udt_does_not_mind_an_argument(self):
         packet = ip6(a6("fcbb:bb00:b01:7::"), INNER, IPV6)
