@@ -21,6 +21,7 @@ from transports.roce.device import Device, DeviceConfig
 from transports.roce.memory import Access
 from transports.roce.qp import QpConfig
 from transports.roce.work import RecvWr, SendWr, Sge, WrOpcode
+from wire.codec import DecodeError
 from wire.ipv4 import Ipv4, Protocol
 from wire.ipv6 import Ipv6
 from wire.pcapng import enhanced_packet, interface_block, section_header
@@ -177,6 +178,14 @@ def sealed(packet):
     packet = bytearray(packet)
     ICRC.pack_into(packet, len(packet) - ICRC.size, icrc(packet[: -ICRC.size]))
     return packet
+
+
+def resealed(packet):
+    """Return `packet` with the ICRC that it asks for, if it is fit to ask for one."""
+    try:
+        return sealed(packet)
+    except DecodeError:
+        return packet
 
 
 def opened(packet):

@@ -22,6 +22,7 @@ from tests.transports.roce.script import (
     read,
     read_request,
     read_response,
+    resealed,
     rnr_nak,
     said,
     sealed,
@@ -34,7 +35,6 @@ from tests.transports.roce.script import (
 from tests.transports.roce.snapshot import snapshot
 from transports.roce.attributes import QpState
 from transports.roce.completion import WcOpcode, WorkCompletion
-from wire.codec import DecodeError
 from wire.roce.bth import Bth
 from wire.roce.opcodes import OPCODES, Opcode
 from wire.roce.packet import locate_ip
@@ -108,14 +108,6 @@ def test_every_truncation_is_refused_without_a_trace(family, kind):
     for size in [*range(min(len(packet), 120)), len(packet) - 1]:
         rc.device.receive(packet[:size], 0)
     assert snapshot(rc.device) == before
-
-
-def resealed(packet):
-    """Return `packet` with the ICRC that it asks for, if it is long enough to ask for one."""
-    try:
-        return sealed(packet)
-    except DecodeError:
-        return packet
 
 
 def deliver(rc, packet):
