@@ -6,10 +6,14 @@ else by the sniffer. What was killed is recorded too.
 
     the sending port belongs to          its frames are recorded by
     a frame-mode host, a switch          that node's process
-    a datagram-mode host                 the sniffer; what it killed: that process, rebuilt
+    a datagram-mode host                 the sniffer, with that process's notes; what it killed:
+                                           that process, rebuilt
     a kernel node, a wire on the link    the wire's process, in the name of the port
     a kernel node facing a frame-mode    that process, in the name of the port: it impairs for
-      host or a switch                     the kernel, and sees what its impairment kills
+      host or a switch                     the kernel, and has the frame as the impairment
+                                           left it
+    a kernel node facing a datagram-     the sniffer, with that process's notes: it impairs for
+      mode host                            the kernel, but of a frame it sees the payload only
     a kernel node otherwise              the sniffer
 """
 
@@ -37,10 +41,10 @@ def node_header(plan: Plan, name: str, epoch: Ns) -> SpoolHeader:
     """Return the header for the spool of one of our nodes.
 
     Its own captured ports come first, then the kernel's that it acts for. A datagram-mode host
-    records only what it kills.
+    records only what it kills, and leaves notes on what the sniffer records.
     """
     node = plan.node(name)
-    acts_for = set(_acts_for(plan, node))
+    acts_for = set(_acts_for(node))
     peers = (
         port for other in plan.nodes for port in _ports(plan, other) if port.name in acts_for
     )
@@ -61,7 +65,7 @@ def lab_header(plan: Plan, epoch: Ns) -> SpoolHeader:
 def sniffed_ends(plan: Plan) -> list[SniffedEnd]:
     """Return the ends that the sniffer must listen at, in the order of the plan."""
     wired = {link.name for link in plan.links if link.wire}
-    recorded = {peer for node in plan.nodes for peer in _acts_for(plan, node)}
+    recorded = {peer for node in plan.nodes if node.mode == "frame" for peer in _acts_for(node)}
     trains = {f"{node.name}:{p.name}" for node in plan.nodes for p in node.ports if p.trains}
     return [
         SniffedEnd(port, node.name, port.name.partition(":")[2], port.name in trains)
@@ -84,12 +88,10 @@ def _ports(plan: Plan, node: NodePlan) -> Iterator[SpoolPort]:
             yield SpoolPort(name, port.peer, port.link, node.kind in FORWARDS)
 
 
-def _acts_for(plan: Plan, node: NodePlan) -> Iterator[str]:
-    """Yield the kernel's ports whose frames a frame-mode node impairs as they arrive."""
-    if node.kind in OURS and node.mode == "frame":
-        for port in node.ports:
-            if port.ingress is not None and plan.captures(port.link):
-                yield port.peer
+def _acts_for(node: NodePlan) -> Iterator[str]:
+    """Yield the kernel's ports whose frames a node of ours impairs as they arrive."""
+    if node.kind in OURS:
+        yield from (port.peer for port in node.ports if port.ingress is not None)
 
 
 def _both(plan: Plan, link: LinkPlan) -> Iterator[SpoolPort]:

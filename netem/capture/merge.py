@@ -19,6 +19,7 @@ from typing import BinaryIO, TypeAlias
 
 from netem.capture.blocks import packet_block
 from netem.capture.hops import Hops
+from netem.capture.notes import Notes
 from netem.capture.order import OutOfOrderError, sorted_runs, windowed
 from netem.capture.runfolder import CAPTURE, RunFolder, RunFolderError
 from netem.capture.spool import SpoolError, SpoolPort, SpoolReader, SpoolRecord
@@ -135,16 +136,20 @@ def _write(
         for reader, stream in zip(readers, streams, strict=True)
     ]
     place, write = Hops(ports).place, file.write
+    notes = Notes(len(ports))
     frames = [0] * len(ports)
     now = max((reader.header.epoch for reader in readers), default=0)
     for now, number, record in heapq.merge(*timed, key=itemgetter(0)):
+        _, _, killed, _, comment, frame, is_note = record
+        if is_note:
+            notes.add(number, now, frame, comment)
+            continue
         frames[number] += 1
-        packet, comment = place(number, record.frame, record.comment, record.killed)
-        write(
-            packet_block(
-                number, now, record.frame, record.original, comment=comment, packet=packet
-            )
-        )
+        if not killed and (noted := notes.comment(number, now, frame)):
+            comment = noted
+            killed = noted.startswith("dropped")
+        packet, comment = place(number, frame, comment, killed)
+        write(packet_block(number, now, frame, record.original, comment=comment, packet=packet))
     missing = _missing(readers)
     for number, port in enumerate(ports):
         dropped = missing[port.name]

@@ -7,7 +7,11 @@ and a file that is cut at any byte is readable up to its last whole record.
 
     file     PREAMBLE  header (JSON)  record*  [end]
     record   RECORD    frame          comment (UTF-8)
+    note     RECORD with flag NOTED; in place of a frame the NOTE of `netem.capture.notes`
     end      RECORD with port END_PORT; in place of a frame a JSON object: why, and what is lost
+
+A note is what a process knows about a frame that another records: it is read as a record and
+never becomes a frame.
 
 Integers are little endian. A spool without its end was not closed: its process was killed, and
 frames of its last turn may be missing. Times are emulated nanoseconds since the run's start and
@@ -28,6 +32,7 @@ from typing import BinaryIO, NamedTuple, Self
 
 import msgspec
 
+from netem.capture.notes import FOR_EVER, pack_note
 from transports.clock import Ns
 from wire.codec import ReadBuffer
 
@@ -37,6 +42,7 @@ MAGIC = b"fabspl\x00\x01"  # the last byte is the version
 MARK = 0x5AF0
 END_PORT = 0xFFFF
 KILLED = 0x0001
+NOTED = 0x0002
 
 # Ours: a turn of a node's loop is at most 64 frames of 4 KiB on each of a few ports. A caller
 # that never flushes is held to this much memory.
@@ -77,14 +83,15 @@ class SpoolEnd(msgspec.Struct, frozen=True):
 
 
 class SpoolRecord(NamedTuple):
-    """One frame as it was recorded."""
+    """One frame as it was recorded, or what is to be said of one that another records."""
 
     at: Ns
     port: int
     killed: bool
     original: int  # bytes of the frame on the wire; more than len(frame) where it was cut
     comment: str
-    frame: bytes
+    frame: bytes  # of a note: what the frame is recognised by
+    is_note: bool = False
 
 
 class Spool:
@@ -153,6 +160,22 @@ class Spool:
             batch += text
         self._batch_frames += 1
 
+    def note(
+        self, at: Ns, port: int, payload: ReadBuffer, comment: str, lasting: Ns = FOR_EVER
+    ) -> None:
+        """Say what happened to a frame that the sniffer records, known by its UDP payload.
+
+        It is the first one not spoken for that the port sends at `at` or later, and, where
+        `lasting` is given, no later than that after `at`. One that finds no room is left out:
+        no frame is missing for that, and the spool says already that it is not complete.
+        """
+        key, text = pack_note(payload, lasting), comment.encode()[:COMMENT_LIMIT]
+        size = len(key) + len(text)
+        if len(self._batch) + size > self._room and not self._make_room(size):
+            return
+        self._batch += RECORD.pack(MARK, port, NOTED, len(text), len(key), len(key), at)
+        self._batch += key + text
+
     def flush(self) -> None:
         """Hand everything recorded so far to the kernel, in one write."""
         if self._batch:
@@ -160,7 +183,8 @@ class Spool:
                 self.frames += self._batch_frames
             else:
                 for record in read_records(BytesIO(self._batch), len(self._names)):
-                    self.missing[self._names[record.port]] += 1
+                    if not record.is_note:
+                        self.missing[self._names[record.port]] += 1
             self._batch_frames = 0
             self._batch = bytearray()
 
@@ -258,15 +282,16 @@ def read_records(file: BinaryIO, ports: int) -> Generator[SpoolRecord, None, Spo
             return _decode_end(body) if port == END_PORT else None
         comment = body[size:].decode(errors="replace") if text_size else ""
         frame = body[:size] if text_size else body
-        yield SpoolRecord(at, port, bool(flags & KILLED), original, comment, frame)
+        killed, is_note = bool(flags & KILLED), bool(flags & NOTED)
+        yield SpoolRecord(at, port, killed, original, comment, frame, is_note)
     return None
 
 
 def pack_record(record: SpoolRecord) -> bytes:
     """Return the bytes of one record, for a file without a header."""
-    at, port, killed, original, comment, frame = record
-    text = comment.encode()
-    return RECORD.pack(MARK, port, killed, len(text), len(frame), original, at) + frame + text
+    at, port, killed, original, comment, frame, is_note = record
+    text, flags = comment.encode(), KILLED * killed | NOTED * is_note
+    return RECORD.pack(MARK, port, flags, len(text), len(frame), original, at) + frame + text
 
 
 def _read_header(preamble: bytes, file: BinaryIO, path: Path) -> tuple[SpoolHeader, int]:

@@ -160,6 +160,7 @@ class _Site:
                     ingress=ingress_of(plan, node, port),
                     recorder=self._spool if name in self._index else None,
                     index=self._index.get(name, 0),
+                    peer_index=self._index.get(port.peer, 0),
                 )
             )
         host = DatagramHost(plan, node.name)

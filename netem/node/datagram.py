@@ -5,19 +5,21 @@ source port that its queue pairs send from. Where a link does nothing to what th
 trains go out as they are; otherwise each payload is wrapped in the headers it would have
 (`wrapping`), passes the egress on its own, and what comes out of it is sent singly.
 
-What the kernel sends is captured by the sniffer; what an egress kills never gets that far and
-is recorded here. Only what the machine sends is impaired: what else the kernel of the node
-sends on the interface (ping) passes as it is.
+What the kernel sends is captured by the sniffer, which knows nothing of its story: a note in
+the spool says that a frame is a retransmission, or what the egress did to it. What an egress
+kills never gets to the kernel and is recorded here. Only what the machine sends is impaired:
+what else the kernel of the node sends on the interface (ping) passes as it is.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from netem.impair.departure import Fate, FrameMeta
+from netem.impair.departure import Fate, FrameMeta, remark
 from netem.impair.egress import Egress
 from netem.impair.model import Impairment
 from netem.node.driver import Driver, Tell, TimedMachine
@@ -30,6 +32,7 @@ from netem.topology.plan import ChangePlan
 from transports.clock import Ns
 from transports.roce.datagram import Datagram
 from wire.codec import ReadBuffer
+from wire.roce.bth import BTH
 from wire.roce.packet import UDP_PORT
 
 # Ours: what one turn takes and gives. 16 trains of 64 KiB are a megabyte and a millisecond.
@@ -37,6 +40,8 @@ TRAINS = 16
 PACKETS = 256
 # Limit: sockets of a port; each has a source port of its own, of which RoCE uses 16,384.
 MAX_ADDRESSES = 4096
+# Ours: nanoseconds of wall time by which the sniffer's idea of our clock may be wrong.
+CLOCKS_APART = 10_000
 
 
 class DatagramSocket(Protocol):
@@ -87,7 +92,16 @@ class DatagramMachine(TimedMachine, Protocol):
     def transmit_datagrams(self, now: Ns, /) -> Iterable[tuple[str, Datagram]]: ...
 
 
-class _Parcel(NamedTuple):
+class NoteTaker(Recorder, Protocol):
+    """Where notes go as well as frames: `netem.capture.spool.Spool`."""
+
+    def note(
+        self, at: Ns, port: int, payload: ReadBuffer, comment: str, lasting: Ns = ..., /
+    ) -> None: ...
+
+
+@dataclass(slots=True)
+class _Parcel:
     """Something to hand to a socket."""
 
     socket: DatagramSocket
@@ -95,6 +109,14 @@ class _Parcel(NamedTuple):
     segment_size: int
     address: str
     traffic_class: int
+    comment: str = ""  # what the capture is to say of each segment
+    is_noted: bool = False  # it was told to the capture
+
+    def segments(self) -> Iterator[memoryview]:
+        """Yield what the kernel will make datagrams of."""
+        view, size = memoryview(self.data), self.segment_size
+        for start in range(0, len(view), size):
+            yield view[start : start + size]
 
 
 class _Route(NamedTuple):
@@ -102,6 +124,16 @@ class _Route(NamedTuple):
 
     src_port: int
     address: str
+
+
+class _Came(NamedTuple):
+    """Whence and when a payload came that an ingress holds; the tag of its meta."""
+
+    src_ip: bytes
+    src_port: int
+    frame: ReadBuffer  # as it came
+    since: Ns
+    until: Ns
 
 
 class DatagramEnd(LinkEnd):
@@ -118,17 +150,21 @@ class DatagramEnd(LinkEnd):
         wrapping: Wrapping,
         own_ip: bytes,
         ingress: Egress | None = None,
-        recorder: Recorder | None = None,
+        recorder: NoteTaker | None = None,
         index: int = 0,
+        peer_index: int = 0,
     ) -> None:
+        """`index` is the port's place in the recorder's header, `peer_index` its peer's."""
         super().__init__(name, egress, ingress=ingress, peer=peer)
         self.key = key
         self.sockets = sockets
         self.own_ip = own_ip
         self.outgoing: deque[_Parcel] = deque()
+        self.empty_at: Ns = 0  # when nothing was left to receive
         self._wrapping = wrapping
         self._recorder = recorder
         self._index = index
+        self._peer_index = peer_index
         for direction in (egress, ingress):
             if direction is not None:
                 direction.change(_on_payload(direction.impairment), 0)
@@ -150,15 +186,18 @@ class DatagramEnd(LinkEnd):
             self.egress.bypassed(
                 len(datagram.payload) + HEADERS * datagram.count, datagram.count
             )
+            again = FrameMeta(transmission=datagram.transmission, why=datagram.why)
             parcel = _Parcel(
                 self.sockets.sender(src_port),
                 datagram.payload,
                 size,
                 address,
                 datagram.traffic_class,
+                remark(again),
             )
-            # At once, while its bytes are in the cache, and the receiver need not wait either.
-            if self.outgoing or not _hand_over(parcel):
+            # At once, while its bytes are in the cache, and the receiver need not wait either;
+            # but what there is something to say of is said first.
+            if self.outgoing or parcel.comment or not _hand_over(parcel):
                 self.outgoing.append(parcel)
             return
         payload = memoryview(datagram.payload)
@@ -194,9 +233,31 @@ class DatagramEnd(LinkEnd):
                     len(payload),
                     route.address,
                     traffic_class_of(frame),
+                    comment,
                 )
             )
         self.review()
+
+    def announce(self, at: Ns) -> None:
+        """Leave notes on what is about to be handed to the kernel, after `at` on the wire.
+
+        Of packets that may have equal bytes (their BTH says so) all are noted, in the order in
+        which they leave: that tells a packet from its duplicate.
+        """
+        if self._recorder is None:
+            return
+        waiting = [parcel for parcel in self.outgoing if not parcel.is_noted]
+        headers = {
+            bytes(segment[: BTH.size])
+            for parcel in waiting
+            if parcel.comment
+            for segment in parcel.segments()
+        }
+        for parcel in waiting if headers else ():
+            for segment in parcel.segments():
+                if bytes(segment[: BTH.size]) in headers:
+                    parcel.is_noted = True
+                    self._recorder.note(at, self._index, segment, parcel.comment)
 
     def flush(self) -> DatagramSocket | None:
         """Hand `outgoing` to the kernel; return the socket that takes no more, if one does."""
@@ -208,20 +269,52 @@ class DatagramEnd(LinkEnd):
             outgoing.popleft()
         return None
 
-    def hold(self, received: Received, src_ip: bytes, now: Ns) -> None:
-        """Let what a kernel end sent pass what that end's link does to it."""
+    def hold(self, received: Received, src_ip: bytes, now: Ns, came_by: Ns) -> None:
+        """Let what a kernel end sent pass what that end's link does to it.
+
+        It came after the socket was last empty, and by `came_by`.
+        """
         assert self.ingress is not None
         for start in range(0, len(received.data), received.segment_size):
             payload = received.data[start : start + received.segment_size]
             frame = self._wrapping.received(payload, received.source_port, src_ip)
-            meta = FrameMeta(tag=(src_ip, received.source_port))
-            self.ingress.send(frame, now, meta)
+            came = _Came(src_ip, received.source_port, frame, self.empty_at, came_by)
+            self.ingress.send(frame, now, FrameMeta(tag=came))
+
+    def release(self, now: Ns, slack: Ns) -> Iterator[tuple[_Came, memoryview]]:
+        """Yield what has passed a kernel end's impairment by now, and note what it did.
+
+        The sniffer's clock may be wrong by `slack`.
+        """
+        assert self.ingress is not None
+        noted: list[tuple[_Came, list[str]]] = []
+        for _, frame, fate, comment, meta in self.ingress.due(now):
+            came = meta.tag
+            assert isinstance(came, _Came)
+            if comment:
+                phrases = [f"{phrase} on arrival" for phrase in comment.split("; ")]
+                if noted and noted[-1][0] is came:  # its duplicate: one frame for the sniffer
+                    noted[-1][1].extend(phrases)
+                else:
+                    noted.append((came, phrases))
+            if fate is Fate.SENT:
+                yield came, payload_of(frame)
+        if self._recorder is not None:
+            for came, phrases in noted:
+                self._recorder.note(
+                    came.since - slack,
+                    self._peer_index,
+                    payload_of(came.frame),
+                    "; ".join(dict.fromkeys(phrases)),
+                    came.until - came.since + 2 * slack,
+                )
 
 
 def _hand_over(parcel: _Parcel) -> bool:
     """Send; False where the socket takes no more for now."""
-    socket, data, size, address, traffic_class = parcel
-    return socket.send(data, size, address, UDP_PORT, traffic_class)
+    return parcel.socket.send(
+        parcel.data, parcel.segment_size, parcel.address, UDP_PORT, parcel.traffic_class
+    )
 
 
 def _on_payload(impairment: Impairment) -> Impairment:
@@ -271,18 +364,18 @@ class DatagramDriver(Driver):
             if not end.bypasses:
                 end.depart(now)
             if end.ingress is not None and end.ingress.deadline is not None:
-                self._release(end, end.ingress, now)
+                self._release(end, now)
 
     def _drain(self, end: DatagramEnd, share: int, now: Ns) -> None:
         machine, receive = self._datagrams, end.sockets.receiver.receive
+        if end.ingress is not None:
+            self._drain_held(end, share, now)
+            return
         try:
             for _ in range(share):
-                received = receive()
-                data, size, source, src_port, _ = received
+                data, size, source, src_port, _ = receive()
                 src_ip = self._packed.get(source) or self._pack(source)
-                if end.ingress is not None:
-                    end.hold(received, src_ip, now)
-                elif len(data) <= size:
+                if len(data) <= size:
                     machine.receive_datagram(end.key, data, src_ip, src_port, end.own_ip, now)
                 else:
                     machine.receive_train(
@@ -291,15 +384,32 @@ class DatagramDriver(Driver):
         except BlockingIOError:
             pass
 
-    def _release(self, end: DatagramEnd, ingress: Egress, now: Ns) -> None:
+    def _drain_held(self, end: DatagramEnd, share: int, now: Ns) -> None:
+        """Give what comes from a kernel end to the ingress, with the time by which it came."""
+        assert self.clock is not None
+        clock, receive = self.clock.now, end.sockets.receiver.receive
+        before = clock()
+        try:
+            for _ in range(share):
+                received = receive()
+                before = clock()
+                source = received.source
+                src_ip = self._packed.get(source) or self._pack(source)
+                end.hold(received, src_ip, now, before)
+        except BlockingIOError:
+            end.empty_at = before  # whatever comes next comes later
+
+    def _release(self, end: DatagramEnd, now: Ns) -> None:
         """Let the machine have what has passed a kernel end's impairment by now."""
-        for departure in ingress.due(now):
-            if departure.fate is Fate.SENT and isinstance(departure.meta.tag, tuple):
-                src_ip, src_port = departure.meta.tag
-                payload = payload_of(departure.frame)
-                self._datagrams.receive_datagram(
-                    end.key, payload, src_ip, src_port, end.own_ip, now
-                )
+        for came, payload in end.release(now, self._slack()):
+            self._datagrams.receive_datagram(
+                end.key, payload, came.src_ip, came.src_port, end.own_ip, now
+            )
+
+    def _slack(self) -> Ns:
+        """Return the emulated time by which the sniffer may be wrong."""
+        assert self.clock is not None
+        return CLOCKS_APART // self.clock.dilation + 1
 
     def _transmit(self, now: Ns) -> bool:
         if self._blocked:
@@ -315,6 +425,8 @@ class DatagramDriver(Driver):
         for end in self._ports:
             if not end.bypasses:
                 end.depart(now)
+            if end.outgoing:
+                end.announce(now - self._slack())
         if self._recorder is not None:
             self._recorder.flush()
         self._flush()

@@ -5,6 +5,8 @@ ICRC of every frame by a few lines of the test's own, times that never run back,
 once at each port. tshark judges the same captures in tests/interop.
 """
 
+from collections import Counter
+
 import pytest
 
 from netem.lab.find import built_in
@@ -47,6 +49,57 @@ def test_no_frame_is_captured_twice_or_missed(form, tmp_path):
     for frame in captured(tmp_path / "run"):
         seen[frame.port] += 1
     assert seen == sent
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_happened_to_frames_is_said_of_as_many_as_were_counted(form, tmp_path):
+    """In datagram mode the kernel sends what the driver knows about: the two come together."""
+    out = tmp_path / "run"
+    ran = fabriclab("run", "two-hosts-lossy", *FORMS[form], "--out", out, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    run, frames = result(out), captured(out)
+    assert run["capture"]["complete"]
+    for link in run["links"]:
+        port = link["direction"].partition("->")[0]
+        said = Counter(
+            remark.partition(" ")[0]
+            for frame in frames
+            if frame.port == port
+            for remark in frame.remarks
+        )
+        assert said["dropped"] == link["lost"] + link["overflowed"]
+        assert said["duplicated"] == link["duplicated"]
+        assert link["corrupted"] <= said["corrupted"] <= 2 * link["corrupted"], "with copies"
+        assert said["retransmission:"] > 0
+    again = sum("retransmission" in "".join(frame.remarks) for frame in frames)
+    still_held = sum(link["queued"] for link in run["links"])
+    assert again >= sum(flow["retransmissions"] for flow in run["flows"]) - still_held
+
+
+BRIDGED = """
+name: bridged
+seed: 4
+topology:
+  nodes: {h0: {mode: datagram}, h1: {mode: datagram}, br0: {kind: bridge}}
+  links:
+    - {endpoints: ["h0:p0", "br0:e0"]}
+    - {endpoints: ["h1:p0", "br0:e1"], br0->h1: {loss: 3%}}
+transports: {rc: {kind: rc, mtu: 1024, timeout: 16}}
+workload: [{op: write, from: h0, to: h1, size: 64KiB, count: 4}]
+"""
+
+
+def test_what_a_datagram_host_drops_on_arrival_is_said_at_the_bridge(tmp_path):
+    """The bridge's end has no impairment of its own: the host acts, the sniffer records."""
+    (tmp_path / "bridged.yaml").write_text(BRIDGED)
+    out = tmp_path / "run"
+    ran = fabriclab("run", "bridged.yaml", "--out", out, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    (link,) = [link for link in result(out)["links"] if link["lost"]]
+    dropped = [frame for frame in captured(out) if frame.is_killed]
+    assert len(dropped) == link["lost"]
+    assert {frame.port for frame in dropped} == {"br0:e1"}
+    assert {frame.remarks[0] for frame in dropped} == {"dropped by loss 3% (random) on arrival"}
 
 
 @pytest.mark.needs("userns")

@@ -4,11 +4,13 @@ import errno
 import os
 import resource
 import signal
+from io import BytesIO
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from netem.capture.notes import NOTE, digest
 from netem.capture.sink import MemorySink
 from netem.capture.spool import (
     BATCH_BYTES,
@@ -21,6 +23,9 @@ from netem.capture.spool import (
     SpoolHeader,
     SpoolPort,
     SpoolReader,
+    SpoolRecord,
+    pack_record,
+    read_records,
 )
 
 HEADER = SpoolHeader(
@@ -107,7 +112,7 @@ def test_a_record_holds_a_copy_of_the_callers_buffer(tmp_path):
         spool.record(1, "h0:p1", memoryview(slot), "delayed 3 us")
         slot[:] = b"other"
     (record,) = SpoolReader(tmp_path / "s").records()
-    assert record == (1, 1, False, 5, "delayed 3 us", b"first")
+    assert record == (1, 1, False, 5, "delayed 3 us", b"first", False)
 
 
 def test_frames_of_a_port_that_is_not_captured_are_not_recorded(tmp_path):
@@ -169,6 +174,38 @@ def test_at_its_limit_a_spool_counts_what_it_leaves_out(tmp_path, flush_every):
     assert (tmp_path / "s").stat().st_size < limit + 200
 
 
+def test_a_note_is_a_record_and_no_frame(tmp_path):
+    with Spool(tmp_path / "s", HEADER) as spool:
+        spool.append(1, 0, b"frame")
+        spool.note(2, 1, b"payload", "retransmission: NAK", 9)
+    assert spool.frames == 1
+    frame, note = SpoolReader(tmp_path / "s").records()
+    assert (frame.is_note, note.is_note) == (False, True)
+    assert note[:5] == (2, 1, False, NOTE.size, "retransmission: NAK")
+    assert NOTE.unpack(note.frame) == (9, digest(b"payload"))
+    assert SpoolRecord(*note) == next(read_records(BytesIO(pack_record(note)), 2))
+
+
+def test_a_note_that_finds_no_room_is_no_missing_frame(tmp_path, monkeypatch):
+    with Spool(tmp_path / "s", HEADER, max_bytes=600) as spool:
+        spool.append(1, 0, b"frame")
+        for _ in range(20):
+            spool.note(2, 1, b"payload", "retransmission: NAK")
+        spool.append(3, 0, b"frame")
+    assert spool.missing == {"h0:p0": 1}
+    assert not spool.is_complete
+    with Spool(tmp_path / "t", HEADER) as spool:
+        spool.append(1, 0, b"frame")
+        spool.note(2, 1, b"payload", "retransmission: NAK")
+        monkeypatch.setattr(os, "write", full)
+        spool.flush()
+    assert spool.missing == {"h0:p0": 1}
+
+
+def full(fd, data):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_a_full_disk_marks_the_spool_and_the_run_goes_on(tmp_path):
     """A file-size limit stands in for the full disk: the kernel writes a part, then refuses."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -189,10 +226,7 @@ def test_a_full_disk_marks_the_spool_and_the_run_goes_on(tmp_path):
 
 
 def test_a_disk_that_is_full_from_the_start_leaves_an_empty_spool(tmp_path, monkeypatch):
-    def refuse(fd, data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "write", refuse)
+    monkeypatch.setattr(os, "write", full)
     with Spool(tmp_path / "s", HEADER) as spool:
         spool.append(1, 0, b"frame")
         spool.flush()

@@ -107,10 +107,14 @@ class Recorded:
 
     def __init__(self):
         self.frames = []
+        self.notes = []
         self.flushed = 0
 
     def append(self, at, port, frame, comment="", killed=False):
         self.frames.append((at, port, bytes(frame), comment, killed))
+
+    def note(self, at, port, payload, comment, lasting=0):
+        self.notes.append((at, port, bytes(payload), comment, lasting))
 
     def flush(self):
         self.flushed = len(self.frames)

@@ -13,7 +13,7 @@ from scapy.layers.l2 import Ether
 from netem.clock import RealClock
 from netem.impair.egress import Egress
 from netem.impair.model import Impairment, RandomLoss
-from netem.node.datagram import PACKETS, DatagramDriver, DatagramEnd
+from netem.node.datagram import CLOCKS_APART, PACKETS, DatagramDriver, DatagramEnd
 from netem.node.turns import Turns
 from netem.node.wrapping import HEADERS, Wrapping
 from netem.sockets.timer import Timer
@@ -113,6 +113,7 @@ class DatagramRig:
             own_ip=OWN,
             ingress=ingress and Egress("h1:p0", "h0:p0", ingress, SEED),
             recorder=self.recorded,
+            peer_index=1,
         )
         self.driver = DatagramDriver(
             self.machine,
@@ -136,6 +137,14 @@ class DatagramRig:
     async def turn(self):
         due = None if self.driver.due is None else self.clock.wall(self.driver.due)
         self.driver.turn(await self.turns.next(due, at_once=self.driver.has_more))
+
+    async def turn_until_empty(self):
+        """Receive something, so that the driver knows when nothing was left."""
+        self.sockets.receiver.far.send(b"early")
+        while not self.end.empty_at:
+            await self.turn()
+        self.recorded.notes.clear()
+        self.machine.received.clear()
 
     def close(self):
         for sock in self.sockets.all():
@@ -246,6 +255,109 @@ async def test_a_mark_becomes_the_traffic_class_of_what_is_sent():
     with rigged(faults=[fault]) as rig:
         rig.send(train(bytes(20), traffic_class=0b10))
         assert rig.sent[0][4] == 0b11
+
+
+def said(rig):
+    return [(payload, comment) for _, _, payload, comment, _ in rig.recorded.notes]
+
+
+async def test_a_retransmission_is_noted_segment_by_segment_and_first_sendings_are_not():
+    """The kernel sends them, so the comments of their frames have to come from us."""
+    with rigged() as rig:
+        rig.send(train(b"first" * 4))
+        rig.send(train(b"a" * 20, b"b" * 20, b"c" * 10, size=20, transmission=2, why="NAK"))
+        why = "retransmission: NAK"
+        assert said(rig) == [(b"a" * 20, why), (b"b" * 20, why), (b"c" * 10, why)]
+        assert len(rig.sent) == 2
+
+
+async def test_a_note_is_in_the_spool_before_its_frame_is_with_the_kernel():
+    with rigged() as rig:
+        sender = rig.sockets.sender(SRC_PORT)
+        sender.send = lambda *_: len(rig.recorded.notes) == flushes[-1] == 1
+        flushes = []
+        rig.recorded.flush = lambda: flushes.append(len(rig.recorded.notes))
+        rig.send(train(bytes(20), transmission=2, why="timeout"))
+        assert not rig.end.outgoing
+
+
+async def test_a_note_lies_between_what_left_before_and_its_own_frame():
+    with rigged() as rig:
+        rig.send(train(bytes(20)))
+        before = rig.clock.now()
+        rig.send(train(bytes(20), transmission=2, why="timeout"))
+        [(at, port, _, _, lasting)] = rig.recorded.notes
+        assert before - CLOCKS_APART <= at + 1 < rig.clock.now()
+        assert (port, lasting) == (0, 0)
+
+
+async def test_what_was_changed_is_noted_by_the_bytes_that_leave():
+    with rigged(Impairment(corrupt=1.0)) as rig:
+        rig.send(train(bytes(100)))
+        [(data, *_)] = rig.sent
+        [(payload, comment)] = said(rig)
+        assert payload == data != bytes(100)
+        assert comment.startswith("corrupted bit")
+
+
+async def test_of_a_packet_and_its_duplicate_the_second_is_the_duplicate():
+    with rigged(Impairment(duplicate=1.0)) as rig:
+        rig.send(train(b"x" * 20))
+        assert said(rig) == [(b"x" * 20, ""), (b"x" * 20, "duplicated by duplicate 100%")]
+
+
+async def test_a_packet_that_still_waits_is_told_from_the_same_sent_again():
+    with rigged() as rig:
+        rig.sockets.sender(SRC_PORT).is_full = True
+        rig.send(
+            train(b"x" * 20), train(b"y" * 20), train(b"x" * 20, transmission=2, why="NAK")
+        )
+        assert said(rig) == [(b"x" * 20, ""), (b"x" * 20, "retransmission: NAK")]
+        rig.send()
+        assert len(said(rig)) == 2
+
+
+async def test_what_nothing_happened_to_is_not_noted():
+    with rigged(Impairment(delay=MS)) as rig:
+        rig.send(train(b"a" * 20, b"b" * 20))
+        while len(rig.sent) < 2:
+            await rig.turn()
+        assert said(rig) == []
+
+
+async def test_what_an_ingress_kills_is_noted_at_the_kernel_end_for_the_time_it_came():
+    with rigged(ingress=Impairment(loss=RandomLoss(1.0))) as rig:
+        await rig.turn_until_empty()
+        before = rig.clock.now()
+        rig.sockets.receiver.far.send(b"payload!")
+        while not rig.recorded.notes:
+            await rig.turn()
+        assert rig.machine.received == []
+        [(at, port, payload, comment, lasting)] = rig.recorded.notes
+        assert (port, payload) == (1, b"payload!")
+        assert comment == "dropped by loss 100% (random) on arrival"
+        assert at <= before <= at + lasting <= rig.clock.now() + 2 * CLOCKS_APART
+
+
+async def test_an_ingress_that_changes_bytes_is_noted_by_those_that_came():
+    with rigged(ingress=Impairment(corrupt=1.0)) as rig:
+        rig.sockets.receiver.far.send(bytes(30))
+        while not rig.machine.received:
+            await rig.turn()
+        assert rig.machine.received[0][1] != bytes(30)
+        [(payload, comment)] = said(rig)
+        assert payload == bytes(30)
+        assert comment.startswith("corrupted bit")
+
+
+async def test_a_frame_and_its_duplicate_at_an_ingress_are_one_frame_to_the_sniffer():
+    with rigged(ingress=Impairment(duplicate=1.0, corrupt=1.0)) as rig:
+        rig.sockets.receiver.far.send(bytes(30))
+        while len(rig.machine.received) < 2:
+            await rig.turn()
+        [(_, comment)] = said(rig)
+        words = [phrase.partition(" ")[0] for phrase in comment.split("; ")]
+        assert words == ["corrupted", "duplicated"]
 
 
 async def test_a_full_socket_loses_nothing_and_stops_only_the_sending():
