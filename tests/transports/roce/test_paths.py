@@ -101,6 +101,7 @@ def test_a_known_flow_leads_where_the_clear_way_leads(family, seed):
     assert len(short.device._flows._flows) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [4, 6])
 @REPEATABLE
 @given(

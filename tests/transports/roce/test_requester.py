@@ -648,6 +648,13 @@ def test_q35_a_read_longer_than_the_window_goes_alone(dialogue):
         assert names(rc) == (["WRITE_ONLY"] if psn == 7 else [])
 
 
+def test_q35_a_read_of_half_the_number_space_is_too_long(dialogue):
+    """2^31 bytes at MTU 256 would be 2^23 PSNs, one more than may be open."""
+    rc = dialogue(path_mtu=256)
+    rc.posts(SendWr(1, WrOpcode.RDMA_READ, (Sge(LOCAL_VA, 1 << 31, L_KEY),)))
+    rc.completes(1, WcStatus.LOC_LEN_ERR)
+
+
 @pytest.mark.parametrize("window", [0, 1 << 23, -1])
 def test_q35_a_window_of_half_the_number_space_is_refused(dialogue, window):
     with pytest.raises(ValueError, match=r"window is .*, legal is 1 to 8388607"):

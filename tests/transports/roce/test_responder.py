@@ -586,6 +586,10 @@ def test_r50_more_than_two_gigabytes_are_refused(dialogue, length):
     refuses(dialogue(), read_request(0, length), INVALID)
 
 
+def test_r50_a_read_of_half_the_number_space_is_refused(dialogue):
+    refuses(dialogue(path_mtu=256), read_request(0, 1 << 31), INVALID)
+
+
 def test_r51_a_send_longer_than_the_receive_is_refused(rc):
     rc.offers(4)
     rc.offers(100, 101)
