@@ -5,6 +5,10 @@ does not hold, or the run did not come to its end. *inconclusive*: nothing of th
 did not test what the lab says: an impairment touched no frame, a fault or a change never came
 about, nothing was captured, or time was asked for on a host that was too slow. Else *pass*.
 
+**When a host was too slow.** Frames found the buffer of a node full, which no lab asks for; or
+the timers of a node were late, half of them by more than a quarter of the shortest ACK timeout
+of the lab, so that a peer's patience was a matter of the host's load.
+
 **When an impairment counts as having acted.** Directions with the same setting are taken
 together, as a lab sets them together: a default loss of 1 % on fifty links need not hit a frame
 on each, but must hit one somewhere. A setting with loss, corruption, duplication or reordering
@@ -17,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from netem.impair.model import GilbertElliott, Impairment, Loss, RandomLoss
 from netem.topology.expectations import STATEMENTS
@@ -32,7 +37,9 @@ from netem.topology.outcome import (
     Verdict,
 )
 from netem.topology.plan import Expectation, Plan, QpPlan
+from netem.topology.units import format_time
 from transports.clock import Ns, S
+from transports.roce.timers import ack_timeout
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
@@ -74,7 +81,7 @@ def evaluate(
     flows = [_flow_result(node, qp, ends) for node, qp in _requesters(plan)]
     links = _directions(plan, reports)
     faults = _faults(plan, reports)
-    lateness = _lateness(reports)
+    lateness = _lateness(plan, reports)
     totals = _totals(flows, links, ends.values())
     expectations = [
         _expectation(expectation, flows, totals, lateness) for expectation in plan.expectations
@@ -96,6 +103,8 @@ def evaluate(
         *(f"{e.name}: {e.got}" for e in expectations if e.verdict == "inconclusive"),
     ]
     why = next((line for line in [*failures, *doubts] if line), "")
+    if any(failures) and lateness.remark:
+        why = f"{why}; {lateness.remark}"
     verdict: Verdict = "fail" if any(failures) else "inconclusive" if doubts else "pass"
     return Evaluation(verdict, why, flows, links, faults, expectations, lateness)
 
@@ -295,10 +304,29 @@ def _late_changes(plan: Plan, duration: Ns) -> Iterator[str]:
             )
 
 
-def _lateness(reports: Sequence[NodeReport]) -> Lateness:
-    """Return the lateness of the slowest node."""
+def _lateness(plan: Plan, reports: Sequence[NodeReport]) -> Lateness:
+    """Return the lateness of the slowest node, and say so where the host was too slow."""
     known = [r.lateness for r in reports if r.lateness.worst is not None or r.lateness.remark]
-    return max(known, key=lambda late: (bool(late.remark), late.worst or 0), default=Lateness())
+    latest = max(
+        known, key=lambda late: (bool(late.remark), late.worst or 0), default=Lateness()
+    )
+    if latest.remark or not (why := _too_slow(plan, reports)):
+        return latest
+    return replace(latest, remark=f"this host was too slow: {why}; raise dilation")
+
+
+def _too_slow(plan: Plan, reports: Sequence[NodeReport]) -> str:
+    """Return by what one sees that the host could not keep up with the lab, if it could not."""
+    lost = {report.node: report.counters.get("receive_drops", 0) for report in reports}
+    if drops := sum(lost.values()):
+        worst = max(lost, key=lambda node: lost[node])
+        return f"{_number(drops, 'frame')} found a buffer full, most of them at {worst}"
+    timeouts = (ack_timeout(qp.timeout) for node in plan.nodes for qp in node.qps)
+    patience = min((timeout for timeout in timeouts if timeout is not None), default=None)
+    late, node = max(((r.lateness.median or 0, r.node) for r in reports), default=(0, ""))
+    if patience is not None and late > patience * plan.dilation // 4:
+        return f"timers of {node} were {format_time(late)} late"
+    return ""
 
 
 # -- expectations ----------------------------------------------------------------------------

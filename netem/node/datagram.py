@@ -49,6 +49,7 @@ class DatagramSocket(Protocol):
 
     @property
     def send_drops(self) -> int: ...
+    def receive_drops(self) -> int: ...
     def fileno(self) -> int: ...
     def receive(self) -> Received: ...
     def send(
@@ -174,7 +175,8 @@ class DatagramEnd(LinkEnd):
         super().change(name, _on_payload(impairment), now)
 
     def socket_counters(self) -> dict[str, int]:
-        total: Counter[str] = Counter(send_drops=0)
+        receive_drops = self.sockets.receiver.receive_drops()
+        total: Counter[str] = Counter(receive_drops=receive_drops, send_drops=0)
         for socket in self.sockets.all():
             total["send_drops"] += socket.send_drops
         return dict(total)
@@ -346,6 +348,10 @@ class DatagramDriver(Driver):
         self._blocked: set[int] = set()  # descriptors that are waited for to be writable
         self._packed: dict[str, bytes] = {}
         self._text: dict[bytes, str] = {}
+
+    def peer_drops(self) -> dict[str, int]:
+        """Return none: what a peer sends is recorded before it gets here."""
+        return {}
 
     def _watch(self, turns: Turns) -> None:
         for fd in self._by_fd:

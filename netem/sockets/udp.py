@@ -24,6 +24,7 @@ SEGMENTS = 64  # of one train, the kernel's limit
 LARGEST_V4 = 65_507  # bytes of one train
 LARGEST_V6 = 65_527
 
+_SO_MEMINFO = 55
 _SOL_UDP = 17
 _UDP_SEGMENT = 103
 _UDP_GRO = 104
@@ -36,6 +37,7 @@ _IPV6_TCLASS = 67
 _IP_RECVTOS = 13
 
 _SEGMENT_SIZE = Struct("=H")
+_MEMINFO = Struct("=9I")  # of which the last is what was dropped
 _INT = Struct("=i")
 _AUX_SPACE = socket.CMSG_SPACE(_INT.size) * 2
 _BUFFER = 8 << 20
@@ -138,6 +140,11 @@ class UdpSocket:
                 raise
             self.send_drops += -(-len(data) // segment_size)
         return True
+
+    def receive_drops(self) -> int:
+        """Return how many datagrams, or joined trains, were lost as our buffer was full."""
+        raw = self._socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
+        return int(_MEMINFO.unpack(raw)[-1])
 
     def datagrams_held(self, size: int) -> int:
         """Return how many single datagrams of a size surely wait here without loss."""

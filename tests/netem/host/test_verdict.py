@@ -192,6 +192,29 @@ def test_time_on_a_host_that_was_too_slow_is_inconclusive(plan):
     assert evaluation.lateness == slow
 
 
+def test_late_timers_spoil_a_run_when_a_peers_patience_is_shorter(plan):
+    """L09: half of them late by more than a quarter of the ACK timeout, here of 67 ms."""
+    late = Lateness(median=20 * MS, worst=30 * MS)
+    timed = expecting(plan, "duration", "<", 1.0)
+    evaluation = judged(timed, lateness=late)
+    assert evaluation.verdict == "inconclusive"
+    remark = "this host was too slow: timers of h0 were 20ms late; raise dilation"
+    assert evaluation.lateness == replace(late, remark=remark)
+    assert evaluation.expectations[0].got.endswith(remark)
+    assert judged(replace(timed, dilation=10), lateness=late).verdict != "inconclusive"
+    assert judged(plan, lateness=late).verdict == "pass", "time was not asked for"
+
+
+def test_frames_that_found_a_buffer_full_explain_a_failure(plan):
+    nodes = reports(requester(statuses={"SUCCESS": 2}))
+    nodes[1].counters["receive_drops"] = 7
+    why = evaluate(plan, nodes, duration=MS).why
+    assert why == (
+        "flow 0/h0->h1/0: 2 of 5 messages completed; this host was too slow:"
+        " 7 frames found a buffer full, most of them at h1; raise dilation"
+    )
+
+
 class TestNothingWasTested:
     """M13, P02: what did not act, or was not seen, is not a pass."""
 

@@ -38,6 +38,7 @@ class FakeSocket:
         self._near.setblocking(False)
         self.far.setblocking(False)
         self.send_drops = 0
+        self.lost = 0
         self.sent = []
         self.segment = None  # of what arrives: None for single datagrams
         self.is_full = False
@@ -48,6 +49,9 @@ class FakeSocket:
     def receive(self):
         data = self._near.recv(65536)
         return Received(memoryview(data), self.segment or len(data), "fd00::2", 0xC001, 0)
+
+    def receive_drops(self):
+        return self.lost
 
     def send(self, data, segment_size, address, port, traffic_class=0):
         if self.is_full:
@@ -404,7 +408,9 @@ async def test_counters_of_all_sockets_add_up():
         rig.send(train(b"one"))
         rig.sockets.sender(SRC_PORT).send_drops = 2
         rig.sockets.sender(SRC_PORT + 1).send_drops = 3
-        assert rig.driver.counters() == {"send_drops": 5}
+        rig.sockets.receiver.lost = 4
+        assert rig.driver.counters() == {"receive_drops": 4, "send_drops": 5}
+        assert rig.driver.peer_drops() == {}, "the sniffer has recorded those"
 
 
 def test_a_datagram_host_without_an_ipv6_address_is_refused_by_the_plan():

@@ -176,6 +176,26 @@ def test_a_destination_without_a_route_drops_and_counts():
     assert on_a_link(send) == (True, 3)
 
 
+def test_what_found_the_buffer_full_is_counted():
+    def body(here, there, _wire):
+        assert there.receive_drops() == 0
+        held = there.datagrams_held(1000)
+        sent = 4 * held
+        for _ in range(sent):
+            here.send(bytes(1000), 1000, THERE, 4791)
+        got = 0
+        try:
+            while True:
+                data, size, *_ = there.receive()
+                got += len(data) // size
+        except BlockingIOError:
+            pass
+        assert held <= got < sent
+        assert there.receive_drops() == sent - got
+
+    on_a_link(body, trains=False, buffer=1 << 16)
+
+
 def test_nothing_there_is_nothing_received():
     def receive(_, there, __):
         try:
