@@ -207,6 +207,8 @@ _PROBES: dict[str, _Probe] = {
     "tshark": _program("tshark"),
     "tcpdump": _program("tcpdump"),
     "ethtool": _program("ethtool"),
+    "ping": _program("ping", "-V", package="iputils-ping"),
+    "traceroute": _program("traceroute", "-V"),
     "docker": _Probe(_docker, "apt-get install docker.io, and start it", inside=False),
     "qemu_guest": _program(probes.qemu_architecture(), package="qemu-system-x86"),
     "wireguard_go": _program("wireguard-go"),

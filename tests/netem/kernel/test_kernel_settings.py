@@ -70,6 +70,7 @@ def test_an_interface_that_is_not_there_is_a_kernel_error():
     assert with_veth(write) == "ethtool -k nonesuch in h0: [Errno 19] No such device"
 
 
+@pytest.mark.interop
 @pytest.mark.needs("ethtool")
 def test_ethtool_reads_what_we_wrote_and_takes_the_printed_command():
     def both(offloads):
