@@ -260,7 +260,7 @@ class _Group(NamedTuple):
         reports = [report for report, _ in self.reports]
         setting = self.impairment
         if setting.loss is not None:
-            lost = sum(report.lost - dropped for report, dropped in self.reports)
+            lost = sum(report.lost - report.cut - dropped for report, dropped in self.reports)
             marked = sum(report.marked for report in reports)
             yield "loss", _loss_share(setting.loss), lost + marked
         if setting.corrupt:

@@ -1,9 +1,9 @@
 """Impairments and faults in words: netem's names, units of the lab file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from netem.impair.model import FourState, GilbertElliott, Impairment, Loss, RandomLoss
-from netem.topology.plan import FaultPlan, Where
+from netem.topology.plan import EventPlan, FaultPlan, Where
 from netem.topology.units import format_percent, format_rate, format_size, format_time
 
 
@@ -90,6 +90,25 @@ def _conditions(where: Where) -> Iterator[str]:
         yield f"flow {where.flow}"
     if where.retransmission is not None:
         yield "retransmitted" if where.retransmission else "not retransmitted"
+
+
+def describe_event(events: Sequence[EventPlan]) -> str:
+    """Return what one fault of the lab file brings about by its events, on one line.
+
+    As in "down h0:p0 and h1:p0 at 2ms for 300us, 5 times, with carrier".
+    """
+    counted = [event for event in events if not event.is_end]
+    first = counted[0]
+    words = [f"{first.do} {first.node or ' and '.join(first.ports)} at {format_time(first.at)}"]
+    ends = [event.at for event in events if event.is_end and event.at >= first.at]
+    length = first.length or (min(ends) - first.at if ends else 0)
+    if length:
+        words[0] += f" for {format_time(length)}"
+    if len(counted) > 1:
+        words.append(f"{len(counted)} times")
+    if first.carrier and first.do in {"down", "up"}:
+        words.append("with carrier")
+    return ", ".join(words)
 
 
 def describe_fault(fault: FaultPlan) -> str:

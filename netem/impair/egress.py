@@ -15,7 +15,7 @@ then: a frame that a fault kills still moves the loss model on, so a fault never
 When a frame leaves is `pipe`'s business.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from netem.impair.model import NEUTRAL, Impairment, RandomLoss
 from netem.impair.pipe import Pipe
 from netem.impair.sight import Sight
 from netem.impair.streams import Stream
+from netem.impair.trim import trimmed
 from netem.topology.outcome import DirectionReport, FaultReport
 from netem.topology.plan import FaultPlan
 from netem.topology.units import format_percent, format_size, format_time
@@ -90,6 +91,10 @@ class Egress:
         self._bits = Stream(seed, self.direction, "corrupt bit")
         self._pipe = Pipe()
         self._ready: deque[Departure] = deque()
+        self._cuts: dict[str, str] = {}  # why the link is down -> what a comment says of it
+        self._held = ""  # what a comment says of a frame that waits for a hold to end
+        self._holder = ""  # and who holds
+        self._touched: Counter[str] = Counter()  # frames, by who cut or held
         self._counts = DirectionReport(self.direction)
         self.impairment = NEUTRAL
         self._adopt(impairment)
@@ -107,9 +112,11 @@ class Egress:
         causes = self._causes
         verdict = 0 if causes.is_idle else causes.decide(number)
         jitter = causes.jitter(number) if causes.has_jitter else 0
-        if struck or verdict:
+        if struck or verdict or self._cuts:
             offer = _Offer(number, frame, now, meta)
             self._strike(offer, sight, struck)
+            if self._cuts and not offer.killed:
+                offer.killed = self._count_cut()
             self._apply(offer, verdict, jitter)
         elif self._is_instant and pipe.is_idle:
             counts.delivered += 1
@@ -137,7 +144,7 @@ class Egress:
         A driver that does reports it by `bypassed`, and asks again after every `change`.
         """
         idle = self._causes.is_idle and self._is_instant and not self._faults.is_live
-        return idle and not self._ready and self._pipe.is_idle
+        return idle and not self._ready and self._pipe.is_idle and not self._cuts
 
     def bypassed(self, size: int, frames: int = 1) -> None:
         """Count frames of together `size` bytes that the driver sent itself."""
@@ -154,6 +161,39 @@ class Egress:
         """
         self._release(now)
         self._adopt(impairment)
+
+    def cut(self, why: str, now: Ns) -> None:
+        """Take the link down: what waits in it dies, and all that is offered from now on.
+
+        It is down until `mend` has been called for every `why` that was given.
+        """
+        self._release(now)
+        if why in self._cuts:
+            return
+        self._cuts[why] = f"dropped by link down ({why})"
+        for frame, comment, meta in self._pipe.clear():
+            self._counts.lost += 1
+            text = join(self._count_cut(), comment)
+            self._ready.append(Departure(now, frame, Fate.DROPPED, text, meta))
+
+    def mend(self, why: str) -> None:
+        """Take one reason for being down away; harmless where it is none."""
+        self._cuts.pop(why, None)
+
+    @property
+    def down(self) -> tuple[str, ...]:
+        """Return why the link is down: nothing where it is up."""
+        return tuple(self._cuts)
+
+    def hold(self, until: Ns, why: str, now: Ns) -> None:
+        """Let nothing leave before `until`: what waits, and what is offered, waits for it."""
+        self._release(now)
+        self._held, self._holder = f"by hold ({why})", why
+        self._touched[why] += self._pipe.stall(until, now)
+
+    def touched(self, why: str) -> int:
+        """Return how many frames a cut or a hold of that name has killed or kept waiting."""
+        return self._touched[why]
 
     def add_fault(self, fault: FaultPlan) -> None:
         """Let one more fault act on the frames to come; ValueError for an unknown word."""
@@ -206,7 +246,10 @@ class Egress:
                 case "delay":
                     offer.extra += fault.plan.delay
                     offer.note(f"delayed {format_time(fault.plan.delay)} by {fault.by}")
+                case "trim":
+                    self._trim(offer, fault)
                 case "hold":
+                    self._held, self._holder = "behind a held frame", ""
                     self._pipe.hold(offer.now + fault.plan.delay)
                     offer.note(f"delayed {format_time(fault.plan.delay)} by {fault.by}, held")
 
@@ -247,6 +290,20 @@ class Egress:
                 jumps=jumps,
             )
 
+    def _count_cut(self) -> str:
+        """Count a frame that died because the link is down; return what is said of it."""
+        why, text = next(iter(self._cuts.items()))
+        self._counts.cut += 1
+        self._touched[why] += 1
+        return text
+
+    def _trim(self, offer: _Offer, fault: Fault) -> None:
+        assert fault.plan.trim is not None
+        whole, rest = len(offer.frame), trimmed(offer.frame, fault.plan.trim)
+        if rest is not None:  # else another fault has left nothing to cut
+            offer.frame = rest
+            offer.note(f"trimmed to {len(rest)} bytes from {whole} bytes by {fault.by}")
+
     def _mark(self, offer: _Offer, why: str) -> None:
         offer.frame = set_ce(offer.frame)
         offer.note(f"marked CE {why}")
@@ -283,8 +340,10 @@ class Egress:
         """Let a frame into the pipe, or straight out, or drop it where there is no room."""
         pipe = self._pipe
         if pipe.hold_until > now and "delayed" not in comment:
-            held = f"delayed {format_time(pipe.hold_until - now)} behind a held frame"
+            held = f"delayed {format_time(pipe.hold_until - now)} {self._held}"
             comment = join(comment, held)
+        if pipe.hold_until > now:
+            self._touched[self._holder] += 1
         if meta is not NO_META:
             comment = join(comment, remark(meta))
         at = pipe.schedule(len(frame), now, jitter, extra, jumps)

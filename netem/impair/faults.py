@@ -31,6 +31,7 @@ from netem.impair.departure import FrameMeta
 from netem.impair.describe import describe_fault, describe_where
 from netem.impair.sight import PROTOS, Sight, look
 from netem.impair.streams import Stream
+from netem.impair.trim import trimmed
 from netem.topology.outcome import FaultReport
 from netem.topology.plan import FaultPlan, Where
 from wire.codec import ReadBuffer
@@ -212,12 +213,15 @@ class Fault:
         return True
 
     def can_act_on(self, sight: Sight) -> bool:
-        """Return False for a mark on what is not IP, or a corruption of nothing."""
+        """Return False for a mark on what is not IP, a corruption or a cut of nothing."""
         match self.plan.do:
             case "mark":
                 return sight.ip is not None
             case "corrupt":
                 return bool(sight.target)
+            case "trim":
+                assert self.plan.trim is not None
+                return trimmed(sight.frame, self.plan.trim) is not None
             case _:
                 return True
 

@@ -13,7 +13,8 @@ offered earlier is `reordered`, and the overtaken one says so in its comment.
 """
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from operator import itemgetter
 
 from netem.impair.departure import Departure, Fate, FrameMeta, join
 from netem.impair.model import NEUTRAL, Impairment
@@ -89,6 +90,37 @@ class Pipe:
         """Let nothing that is offered from now on leave before `until`."""
         self.hold_until = max(self.hold_until, until)
         self.next_at = min(self.next_at, self.hold_until)
+
+    def stall(self, until: Ns, now: Ns) -> int:
+        """Let nothing leave before `until`, what waits included; return how many wait for it.
+
+        A line with a rate stands still and goes on where it was: its frames keep their spacing.
+        """
+        waiting = self._waiting
+        if self._impairment.rate is None:
+            held = sum(entry[0] < until for entry in waiting)
+            moved = [(max(entry[0], until), *entry[1:]) for entry in waiting]
+            self._tail = max(self._tail, until)
+        else:
+            pause = max(until - now, 0)
+            held = len(waiting) if pause else 0
+            moved = [(entry[0] + pause, *entry[1:]) for entry in waiting]
+            self._tail = max(self._tail, now) + pause
+        waiting[:] = moved
+        heapify(waiting)
+        self._latest = max([self._latest, *(entry[0] for entry in waiting)])
+        self.hold(until)
+        if waiting:
+            self.next_at = min(self.hold_until, waiting[0][0])
+        return held
+
+    def clear(self) -> Iterator[tuple[ReadBuffer, str, FrameMeta]]:
+        """Give up all that waits, in its order; the line is free from now on."""
+        lost = sorted(self._waiting, key=itemgetter(0, 1))
+        self._waiting.clear()
+        self._bytes = self._tail = self._tail_part = self._latest = 0
+        self.next_at = self.hold_until or NEVER
+        return ((frame, comment, meta) for _, _, _, frame, comment, meta in lost)
 
     @property
     def has_gap(self) -> bool:

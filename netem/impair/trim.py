@@ -131,6 +131,21 @@ def trim(frame: ReadBuffer, cut: int, new_dscp: int, plan: TrimPlan) -> bytes:
     return bytes(result)
 
 
+def trimmed(frame: ReadBuffer, plan: TrimPlan) -> bytes | None:
+    """Return what is left of a frame that is to be trimmed at once, by a fault.
+
+    None where a switch would not trim it either, or where there is nothing to cut off.
+    """
+    code, cut = dscp(frame), cut_at(frame, plan)
+    if code is None or cut is None or cut >= len(frame):
+        return None
+    if code in {plan.dscp, *plan.dscp_map.values()}:
+        return None
+    if plan.trimmable and code not in plan.trimmable:
+        return None
+    return trim(frame, cut, plan.dscp_map.get(code, plan.dscp), plan)
+
+
 def _shorten(frame: bytearray, at: int, left: int) -> None:
     (length,) = _U16.unpack_from(frame, at)
     _U16.pack_into(frame, at, min(length, left))

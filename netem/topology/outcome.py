@@ -45,6 +45,7 @@ class DirectionReport(Struct, forbid_unknown_fields=True):
     bytes: int = 0
     delivered: int = 0
     lost: int = 0
+    cut: int = 0  # of these, because the link was down
     overflowed: int = 0
     corrupted: int = 0
     duplicated: int = 0
@@ -61,6 +62,7 @@ class FaultReport(Struct, forbid_unknown_fields=True):
     text: str
     fired: int
     wanted: int
+    touched: int | None = None  # frames, by one that lasts for a time: a link down, a hold
 
 
 class ExpectationReport(Struct, forbid_unknown_fields=True):

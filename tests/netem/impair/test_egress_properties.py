@@ -10,6 +10,7 @@ from netem.impair.departure import FrameMeta
 from netem.impair.egress import Egress, Fate
 from netem.impair.model import FourState, GilbertElliott, Impairment, RandomLoss
 from netem.topology.plan import FaultPlan, Where
+from netem.topology.switch_plan import TrimPlan
 from tests.netem.impair.frames import roce
 from tests.netem.impair.test_alter import ANY_FRAME
 from wire.roce.opcodes import Opcode
@@ -61,12 +62,13 @@ FAULTS = st.lists(
     st.builds(
         FaultPlan,
         index=st.integers(0, 3),
-        do=st.sampled_from(["drop", "mark", "corrupt", "duplicate", "delay", "hold"]),
+        do=st.sampled_from(["drop", "mark", "corrupt", "duplicate", "delay", "hold", "trim"]),
         on=st.just("a:p0"),
         where=WHERE,
         skip=st.integers(0, 3),
         count=st.integers(0, 4),
         delay=st.sampled_from([0, 100, 5000]),
+        trim=st.sampled_from([TrimPlan(size=60), TrimPlan(size=None, keep=20)]),
     ),
     max_size=3,
 )
@@ -93,7 +95,23 @@ STEP = st.one_of(
     st.tuples(st.just("send"), st.sampled_from([0, 0, 1, 700, 30_000]), FRAME, META),
     st.tuples(st.just("due"), st.sampled_from([0, 100, 10_000])),
     st.tuples(st.just("change"), st.sampled_from([0, 100]), IMPAIRMENT),
+    st.tuples(st.just("cut"), st.sampled_from([0, 100]), st.sampled_from("xy")),
+    st.tuples(st.just("mend"), st.sampled_from([0, 100]), st.sampled_from("xy")),
+    st.tuples(st.just("hold"), st.sampled_from([0, 100]), st.sampled_from([0, 5000])),
 )
+
+
+def act(egress, verb, rest, now):
+    """Do what is neither an offer nor a drain."""
+    match verb:
+        case "change":
+            egress.change(*rest, now)
+        case "cut":
+            egress.cut(*rest, now)
+        case "mend":
+            egress.mend(*rest)
+        case "hold":
+            egress.hold(now + rest[0], "fault 9", now)
 
 
 def play(steps, impairment, faults, seed):
@@ -109,8 +127,10 @@ def play(steps, impairment, faults, seed):
                 egress.send(frame, now, meta._replace(tag=number))
             case "due":
                 left += [(now, departure) for departure in egress.due(now)]
-            case "change":
-                egress.change(*rest, now)
+            case "wait":
+                pass
+            case _:
+                act(egress, verb, rest, now)
     return egress, offered, left, now
 
 

@@ -1,0 +1,103 @@
+"""What holds in one direction: the lab file's values, and what people have laid over them.
+
+    timed     loss 5% until 12s          lifted when their time is over,
+    layers    delay 2ms until 9s         the latest counts
+    set       rate 1gbit                 without an end
+    ground    the lab file's values      as its schedule changes them
+
+Each layer holds only the keys that it was given; of a key in several of them the uppermost
+counts. So *for a time* means: when it is over, the layer is lifted, and what lies below holds
+again, as it is by then. What was set without an end meanwhile stays, since a key that is set
+so is taken out of all timed layers: who spoke last is heard.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from netem.impair.model import Impairment
+from transports.clock import Ns
+
+# Limit: 64 timed layers of one direction: people and scripts need two or three.
+MOST = 64
+DOWN = "down"  # beside the keys of an Impairment: whether the link is taken down
+
+Change = Mapping[str, object]  # keys of an Impairment, or DOWN
+
+
+class LayersFullError(ValueError):
+    """So many timed changes of one direction are in force that this one is refused."""
+
+
+class Layer(NamedTuple):
+    """Some keys and how long they hold; None: without an end."""
+
+    until: Ns | None
+    keys: Change
+
+
+class Layers:
+    """The layers of one direction."""
+
+    def __init__(self, ground: Impairment) -> None:
+        self.ground = ground
+        self._set: dict[str, object] = {}
+        self._timed: list[Layer] = []
+
+    def lay(self, change: Change, until: Ns | None = None) -> None:
+        """Let `change` hold, up to `until` or without an end; raise LayersFullError."""
+        if until is not None:
+            if len(self._timed) >= MOST:
+                raise LayersFullError(f"{MOST} changes for a time are in force already")
+            self._timed.append(Layer(until, dict(change)))
+            return
+        self._set |= change
+        kept = (
+            Layer(layer.until, {k: v for k, v in layer.keys.items() if k not in change})
+            for layer in self._timed
+        )
+        self._timed = [layer for layer in kept if layer.keys]
+
+    def clear(self) -> None:
+        """Go back to the lab file's values."""
+        self._set.clear()
+        self._timed.clear()
+
+    def expire(self, now: Ns) -> None:
+        """Lift the layers whose time is over."""
+        self._timed = [layer for layer in self._timed if _end(layer) > now]
+
+    @property
+    def deadline(self) -> Ns | None:
+        """When the next layer is lifted, or None."""
+        return min(map(_end, self._timed), default=None)
+
+    @property
+    def above(self) -> list[Layer]:
+        """Return what is laid over the ground, from below."""
+        below = [Layer(None, dict(self._set))] if self._set else []
+        return below + self._timed
+
+    @property
+    def impairment(self) -> Impairment:
+        """Return what holds."""
+        keys = self._keys()
+        keys.pop(DOWN, None)
+        return replace(self.ground, **keys) if keys else self.ground
+
+    @property
+    def is_down(self) -> bool:
+        """Say whether a layer takes the link down."""
+        return bool(self._keys().get(DOWN))
+
+    def _keys(self) -> dict[str, object]:
+        keys: dict[str, object] = {}
+        for layer in self.above:
+            keys |= layer.keys
+        return keys
+
+
+def _end(layer: Layer) -> Ns:
+    assert layer.until is not None
+    return layer.until
