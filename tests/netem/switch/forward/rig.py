@@ -66,7 +66,7 @@ def node(*routes, ports=PORTS, mtu=MTU, vlan=None, neighbours=(), **plan):
             for n in range(ports)
         ),
         switch=SwitchPlan(
-            address=SWITCH6, address_v4=SWITCH4, routes=tuple(routes), **plan
+            routes=tuple(routes), **{"address": SWITCH6, "address_v4": SWITCH4, **plan}
         ),
     )  # fmt: skip
 

@@ -12,7 +12,6 @@ from tests.netem.switch.forward.rig import (
     ip6,
     other,
     own,
-    packed,
     route,
 )
 from wire.ethernet import Ethernet
@@ -22,9 +21,7 @@ NETS = (route("fd00::/16", 1), route("198.18.0.0/15", 1))
 
 
 @pytest.mark.parametrize("is_warm", [False, True])
-@pytest.mark.parametrize(
-    "make", [pytest.param(ip6, id="IPv6"), pytest.param(ip4, id="IPv4")]
-)
+@pytest.mark.parametrize("make", [pytest.param(ip6, id="IPv6"), pytest.param(ip4, id="IPv4")])
 def test_a_routed_packet_has_new_macs_and_one_hop_less(make, is_warm):
     hops = {"hop_limit": 64} if make is ip6 else {"ttl": 64}
     less = {"hop_limit": 63} if make is ip6 else {"ttl": 63}
@@ -57,7 +54,11 @@ def test_a_wrong_ipv4_checksum_is_not_made_right(is_warm):
 
 def test_the_longest_prefix_wins():
     bench = Bench(route("::/0", 5), route("fd00::/16", 1), route("fd00::2/128", 2))
-    assert [bench.way(frame(ip6(dst))) for dst in ("fd00::2", "fd00::3", "2001:db8::1")] == [2, 1, 5]
+    assert [bench.way(frame(ip6(dst))) for dst in ("fd00::2", "fd00::3", "2001:db8::1")] == [
+        2,
+        1,
+        5,
+    ]
 
 
 def test_ipv4_and_ipv6_have_tables_of_their_own():
@@ -138,7 +139,7 @@ def test_a_hop_limit_of_one_or_none_ends_here(hop_limit, is_warm):
         pytest.param(ip6("::1"), "destination", id="to loopback"),
         pytest.param(ip6("::"), "destination", id="to nobody"),
         pytest.param(ip4("127.0.0.1"), "destination", id="to IPv4 loopback"),
-        pytest.param(ip4("0.0.0.0"), "destination", id="to IPv4 nobody"),  # noqa: S104
+        pytest.param(ip4("0.0.0.0"), "destination", id="to IPv4 nobody"),
         pytest.param(ip4("255.255.255.255"), "destination", id="broadcast"),
         pytest.param(ip6(src="::"), "source", id="from nobody"),
         pytest.param(ip6(src="::1"), "source", id="from loopback"),
@@ -146,7 +147,7 @@ def test_a_hop_limit_of_one_or_none_ends_here(hop_limit, is_warm):
         pytest.param(ip6(src="fe80::1"), "source", id="from link-local"),
         pytest.param(ip4(src="127.0.0.1"), "source", id="from IPv4 loopback"),
         pytest.param(ip4(src="224.0.0.1"), "source", id="from an IPv4 group"),
-        pytest.param(ip4(src="0.0.0.0"), "source", id="from IPv4 nobody"),  # noqa: S104
+        pytest.param(ip4(src="0.0.0.0"), "source", id="from IPv4 nobody"),
         pytest.param(ip4(src="169.254.0.1"), "source", id="from IPv4 link-local"),
         pytest.param(ip6()[:39], "malformed", id="short IPv6 header"),
         pytest.param(ip4()[:19], "malformed", id="short IPv4 header"),
@@ -275,7 +276,3 @@ def test_the_tables_stay_bounded():
 def test_a_plan_that_cannot_be_is_refused(routes, message):
     with pytest.raises(ValueError, match=message):
         Bench(*routes)
-
-
-def test_addresses_are_what_the_plan_says():
-    assert packed("fd00::2") != packed("fd00::1")
