@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from netem.capture.budget import Budget
 from netem.capture.ends import SniffedEnd, sniffed_ends
 from netem.capture.ring import OutgoingRing
 from netem.capture.runfolder import RunFolder
@@ -77,7 +78,12 @@ class Sniffer:
 
 
 def fork_sniffer(
-    plan: Plan, pids: Mapping[str, int], folder: Path, epoch: Ns, *, max_bytes: int = NO_LIMIT
+    plan: Plan,
+    pids: Mapping[str, int],
+    folder: Path,
+    epoch: Ns,
+    *,
+    limit: int | Budget = NO_LIMIT,
 ) -> Sniffer | None:
     """Start the sniffer for the kernel's ends in `plan`; None where there are none.
 
@@ -94,7 +100,7 @@ def fork_sniffer(
 
     def run() -> None:
         ours.close()
-        with Spool(path, header, max_bytes=max_bytes) as spool:
+        with Spool(path, header, limit=limit) as spool:
             sniff(ends, pids, spool, plan.dilation, theirs)
 
     log = os.open(run_folder.log(NAME), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)

@@ -17,7 +17,7 @@ Integers are little endian. A spool without its end was not closed: its process 
 frames of its last turn may be missing. Times are emulated nanoseconds since the run's start and
 may be negative (frames seen before it); the merger adds the epoch of the header.
 
-The writer never stops a run. When `max_bytes` is reached or the disk is full it cuts the file
+The writer never stops a run. When its limit is reached or the disk is full it cuts the file
 back to whole records, says so in the end record, and from then on only counts.
 """
 
@@ -32,6 +32,7 @@ from typing import BinaryIO, NamedTuple, Self
 
 import msgspec
 
+from netem.capture.budget import Budget
 from netem.capture.notes import FOR_EVER, pack_note
 from transports.clock import Ns
 from wire.codec import ReadBuffer
@@ -101,7 +102,10 @@ class Spool:
     peer has seen can be missing from the file.
     """
 
-    def __init__(self, path: Path, header: SpoolHeader, *, max_bytes: int = NO_LIMIT) -> None:
+    def __init__(
+        self, path: Path, header: SpoolHeader, *, limit: int | Budget = NO_LIMIT
+    ) -> None:
+        """`limit` is what the file may hold, or a budget that it shares with others."""
         if len(header.ports) >= END_PORT:
             raise ValueError(f"a spool holds {END_PORT - 1} ports at most")
         self.path = path
@@ -110,7 +114,8 @@ class Spool:
         self.why_incomplete = ""
         self._names = [port.name for port in header.ports]
         self._index = {name: index for index, name in enumerate(self._names)}
-        self._max = max_bytes
+        self._budget = limit if isinstance(limit, Budget) else None
+        self._max = limit if isinstance(limit, int) else 0  # what the file may grow to
         self._batch = bytearray()
         self._batch_frames = 0  # in _batch: what a failed write loses
         self._written = 0  # bytes in the file, always whole records
@@ -222,12 +227,24 @@ class Spool:
         """Find room for a record of `size` body bytes, by a flush or not at all."""
         if not self.why_incomplete:
             self.flush()
-        if not self.why_incomplete and self._written + RECORD.size + size > self._max:
-            self._give_up(f"the limit of {self._max} bytes is reached")
+        short = self._written + RECORD.size + size - self._max
+        if not self.why_incomplete and short > 0 and not self._extend(short):
+            whose = "" if self._budget is None else "lab's "
+            most = self._max if self._budget is None else self._budget.max_bytes
+            self._give_up(f"the {whose}limit of {most} bytes is reached")
         if self.why_incomplete:
             return False
         self._room = max(size, self._room)  # what is larger than a whole batch goes alone
         return True
+
+    def _extend(self, short: int) -> bool:
+        """Let the file grow by `short` bytes or more, if there is something to take it from."""
+        if self._budget is None:
+            return False
+        granted = self._budget.take(short)
+        self._max += granted
+        self._room = min(BATCH_BYTES, self._max - self._written) - RECORD.size
+        return granted >= short
 
     def _give_up(self, why: str) -> None:
         self.why_incomplete = why

@@ -14,13 +14,14 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from typing import Any
 
 import msgspec
 import trio
 
+from netem.capture.budget import Budget, shared
 from netem.capture.runfolder import EventLog, RunFolder
 from netem.capture.sniff import Sniffer, fork_sniffer
 from netem.host.coordinator import Coordinator
@@ -60,16 +61,28 @@ def _build(job: Job) -> tuple[dict[str, int], Sniffer | None]:
     mount_hosts(hosts_text(job))
     gate = Gate()
     folder = RunFolder(job.folder)
+    warm_up(plan)
+    with shared(plan.capture.max_bytes) as budget:
+        runs = _runs(job, budget)
+        with ExitStack() as files:
+            outputs = {name: _opened_log(folder, name, files) for name in runs}
+            pids = fork_nodes(runs, gate=gate, outputs=outputs)
+        execute(steps(plan, taps=missing("tap") is None), pids)
+        sniffer = fork_sniffer(plan, pids, folder.path, job.epoch, limit=budget)
+    (RUNTIME / "pids.json").write_bytes(msgspec.json.encode(pids))
+    gate.open()
+    return pids, sniffer
+
+
+def _runs(job: Job, budget: Budget) -> dict[str, Callable[[], None]]:
+    """Return what each process of the lab is to do, by its name."""
+    plan, folder = job.plan, job.folder
     runs: dict[str, Callable[[], None]] = {}
     for node in plan.nodes:
         if node.kind in IMPAIRED_BY_US:
+            part = excerpt(plan, node.name)
             runs[node.name] = partial(
-                node_process,
-                excerpt(plan, node.name),
-                node.name,
-                RUNTIME,
-                folder.path,
-                job.epoch,
+                node_process, part, node.name, RUNTIME, folder, job.epoch, budget=budget
             )
         else:
             runs[node.name] = hold
@@ -77,21 +90,17 @@ def _build(job: Job) -> tuple[dict[str, int], Sniffer | None]:
         if link.wire:
             name = wire_name(link.name)
             part = excerpt(plan, name)
-            runs[name] = partial(wire_process, part, link.name, RUNTIME, folder.path, job.epoch)
-    outputs = {
-        name: os.open(folder.log(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        for name in runs
-    }
-    warm_up(plan)
-    pids = fork_nodes(runs, gate=gate, outputs=outputs)
-    for fd in outputs.values():
-        os.close(fd)
-    execute(steps(plan, taps=missing("tap") is None), pids)
-    limit = plan.capture.max_bytes
-    sniffer = fork_sniffer(plan, pids, folder.path, job.epoch, max_bytes=limit)
-    (RUNTIME / "pids.json").write_bytes(msgspec.json.encode(pids))
-    gate.open()
-    return pids, sniffer
+            runs[name] = partial(
+                wire_process, part, link.name, RUNTIME, folder, job.epoch, budget=budget
+            )
+    return runs
+
+
+def _opened_log(folder: RunFolder, name: str, files: ExitStack) -> int:
+    """Open the log of a process; it is closed, on our side, with `files`."""
+    fd = os.open(folder.log(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    files.callback(os.close, fd)
+    return fd
 
 
 class _Conductor:

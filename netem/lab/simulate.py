@@ -21,7 +21,7 @@ def simulate(plan: Plan, folder: RunFolder, progress: Progress) -> tuple[RunResu
     Raises netem.sim.world.CannotSimulateError before anything is written.
     """
     header = lab_header(plan, EPOCH)
-    with Spool(folder.spool("sim"), header, max_bytes=plan.capture.max_bytes) as spool:
+    with Spool(folder.spool("sim"), header, limit=plan.capture.max_bytes) as spool:
         outcome = world.run(plan, spool, progress=lambda _, done, total: progress(done, total))
     with EventLog(folder.events) as log:
         for event in outcome.events:

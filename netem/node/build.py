@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from netem.capture.budget import Budget
 from netem.capture.ends import node_header, wire_header
 from netem.capture.runfolder import RunFolder
 from netem.capture.spool import Spool, SpoolHeader
@@ -78,12 +79,19 @@ def names(plan: Plan) -> list[str]:
     return nodes + [wire_name(link.name) for link in plan.links if link.wire]
 
 
-def build(config: NodeConfig, turns: Turns, tell: Tell, stack: ExitStack) -> Node:
+def build(
+    config: NodeConfig,
+    turns: Turns,
+    tell: Tell,
+    stack: ExitStack,
+    budget: Budget | None = None,
+) -> Node:
     """Open what the node or wire called `config.name` needs.
 
+    `budget` is what its spool shares with those of the lab; alone it has all for itself.
     Raise OSError where the host refuses something, KeyError where the plan has no such node.
     """
-    site = _Site(config, turns, tell, stack)
+    site = _Site(config, turns, tell, stack, budget)
     for link in config.plan.links:
         if link.wire and wire_name(link.name) == config.name:
             return site.wire(link)
@@ -93,8 +101,16 @@ def build(config: NodeConfig, turns: Turns, tell: Tell, stack: ExitStack) -> Nod
 class _Site:
     """Where a node is being built."""
 
-    def __init__(self, config: NodeConfig, turns: Turns, tell: Tell, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        turns: Turns,
+        tell: Tell,
+        stack: ExitStack,
+        budget: Budget | None,
+    ) -> None:
         self._config = config
+        self._limit = budget or config.plan.capture.max_bytes
         self._plan = config.plan
         self._turns = turns
         self._tell = tell
@@ -226,8 +242,7 @@ class _Site:
         if self._config.run_folder is None:
             return
         path = RunFolder(Path(self._config.run_folder)).spool(self._config.name)
-        most = self._plan.capture.max_bytes
-        self._spool = self._stack.enter_context(Spool(path, header, max_bytes=most))
+        self._spool = self._stack.enter_context(Spool(path, header, limit=self._limit))
         self._index = {port.name: index for index, port in enumerate(header.ports)}
 
 

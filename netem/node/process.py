@@ -22,6 +22,7 @@ from typing import assert_never
 import msgspec
 import trio
 
+from netem.capture.budget import Budget
 from netem.clock import RealClock
 from netem.host.events import HostEvent
 from netem.host.layout import LayoutError
@@ -67,12 +68,19 @@ class NodeProcess:
     """One node and what may be asked of it."""
 
     def __init__(
-        self, config: NodeConfig, stack: ExitStack, log: Callable[[str], None] | None = None
+        self,
+        config: NodeConfig,
+        stack: ExitStack,
+        log: Callable[[str], None] | None = None,
+        *,
+        budget: Budget | None = None,
     ) -> None:
         self._config = config
         self._say = log or say
         self._turns = stack.enter_context(Turns(stack.enter_context(Timer())))
-        self._machine, self._driver, self._spool = build(config, self._turns, self._tell, stack)
+        self._machine, self._driver, self._spool = build(
+            config, self._turns, self._tell, stack, budget
+        )
         self._server = ControlServer(self._answer)
         self._planned: dict[str, Impairment] = {}  # by sending port: what `clear` goes back to
         self._phase = Phase.READY
@@ -258,7 +266,12 @@ def _called_on_signals(take: Callable[[int], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run_node(config: NodeConfig, listener: socket.socket | None = None) -> None:
+def run_node(
+    config: NodeConfig,
+    listener: socket.socket | None = None,
+    *,
+    budget: Budget | None = None,
+) -> None:
     """Be the node: returns when it ended in order, else raises SystemExit.
 
     Its code is 3 where the host refuses what the node needs, and 1 for a bug.
@@ -269,7 +282,7 @@ def run_node(config: NodeConfig, listener: socket.socket | None = None) -> None:
     try:
         with ExitStack() as stack:
             be_punctual()
-            node = NodeProcess(config, stack)
+            node = NodeProcess(config, stack, budget=budget)
             control = listener or listen(Path(config.control_dir) / f"{config.name}.sock")
             trio.run(node.run, control)
     except OSError as error:
@@ -283,18 +296,30 @@ def run_node(config: NodeConfig, listener: socket.socket | None = None) -> None:
 
 
 def node_process(
-    plan: Plan, name: str, control_dir: Path, run_folder: Path | None, epoch: Ns
+    plan: Plan,
+    name: str,
+    control_dir: Path,
+    run_folder: Path | None,
+    epoch: Ns,
+    *,
+    budget: Budget | None = None,
 ) -> None:
     """Be the node `name` of a lab: what a launcher forks. See run_node."""
     folder = None if run_folder is None else str(run_folder)
-    run_node(NodeConfig(plan, name, str(control_dir), folder, epoch))
+    run_node(NodeConfig(plan, name, str(control_dir), folder, epoch), budget=budget)
 
 
 def wire_process(
-    plan: Plan, link: str, control_dir: Path, run_folder: Path | None, epoch: Ns
+    plan: Plan,
+    link: str,
+    control_dir: Path,
+    run_folder: Path | None,
+    epoch: Ns,
+    *,
+    budget: Budget | None = None,
 ) -> None:
     """Be the wire on `link`, see netem.node.wire: what a launcher forks."""
-    node_process(plan, wire_name(link), control_dir, run_folder, epoch)
+    node_process(plan, wire_name(link), control_dir, run_folder, epoch, budget=budget)
 
 
 def main_from_config(path: str | os.PathLike[str]) -> None:

@@ -76,6 +76,22 @@ def test_what_happened_to_frames_is_said_of_as_many_as_were_counted(form, tmp_pa
     assert again >= sum(flow["retransmissions"] for flow in run["flows"]) - still_held
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_the_limit_of_the_capture_is_that_of_the_whole_lab(form, tmp_path):
+    """A lab that has more to record goes on, and its capture says what is missing."""
+    out = tmp_path / "run"
+    limit = ("--set", "capture.max=300KiB")
+    ran = fabriclab("run", "two-hosts-lossy", *FORMS[form], *limit, "--out", out, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    capture, frames = result(out)["capture"], captured(out)
+    size = sum(len(frame.frame) + len("; ".join(frame.remarks)) + 24 for frame in frames)
+    assert 200 << 10 < size < 300 << 10
+    assert not capture["complete"]
+    assert "the lab's limit of 307200 bytes is reached" in capture["remark"]
+    assert capture["frames"] == len(frames)
+    assert capture["drops"] > 100
+
+
 BRIDGED = """
 name: bridged
 seed: 4

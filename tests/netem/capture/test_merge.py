@@ -165,7 +165,7 @@ def test_statistics_come_last_and_count_what_is_missing(make_lab):
 def test_a_spool_that_reached_its_limit_makes_the_capture_incomplete(make_lab):
     lab = make_lab()
     records = [(n, "h0:p0", FRAME) for n in range(50)]
-    lab.spool("h0", *records, max_bytes=1500)
+    lab.spool("h0", *records, limit=1500)
     report = lab.merge()
     assert not report.complete
     assert report.frames + report.drops == 50

@@ -159,7 +159,7 @@ def test_memory_is_bounded_for_a_caller_that_never_flushes(tmp_path):
 @pytest.mark.parametrize("flush_every", [1, 7, 1000])
 def test_at_its_limit_a_spool_counts_what_it_leaves_out(tmp_path, flush_every):
     limit = 4000
-    with Spool(tmp_path / "s", HEADER, max_bytes=limit) as spool:
+    with Spool(tmp_path / "s", HEADER, limit=limit) as spool:
         for n in range(100):
             spool.append(n, 0, bytes(100), "delayed")
             if n % flush_every == 0:
@@ -187,7 +187,7 @@ def test_a_note_is_a_record_and_no_frame(tmp_path):
 
 
 def test_a_note_that_finds_no_room_is_no_missing_frame(tmp_path, monkeypatch):
-    with Spool(tmp_path / "s", HEADER, max_bytes=600) as spool:
+    with Spool(tmp_path / "s", HEADER, limit=600) as spool:
         spool.append(1, 0, b"frame")
         for _ in range(20):
             spool.note(2, 1, b"payload", "retransmission: NAK")
