@@ -19,6 +19,7 @@ VERBS = {
     "capture": "netem.cli.capture",
     "labs": "netem.cli.labs",
     "validate": "netem.cli.validate",
+    "graph": "netem.cli.graph",
     "bench": "netem.cli.bench",
     "doctor": "netem.cli.doctor",
     "node": "netem.cli.node",

@@ -18,6 +18,7 @@ from netem.topology.errors import LabError
 from netem.topology.load import load_lab
 from netem.topology.plan import Plan
 from netem.topology.planner import plan_lab
+from netem.topology.subset import subset
 
 DONE, FAILED, WRONG_USAGE, HOST_CANNOT, INCONCLUSIVE = range(5)
 
@@ -80,6 +81,9 @@ def parse_overrides(values: tuple[str, ...]) -> dict[str, str]:
 def lab_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add LAB and the flags that shape a plan."""
     for decorate in (
+        click.option(
+            "--nodes", metavar="A,B,...", help="These nodes and the links between them alone."
+        ),
         click.option("--dilation", metavar="N|auto", help="Emulated time runs N times slower."),
         click.option("--seed", type=click.IntRange(0), help="Seed of everything random."),
         click.option(
@@ -118,6 +122,7 @@ def make_plan(
     seed: int | None = None,
     dilation: str | None = None,
     *,
+    nodes: str | None = None,
     entered: bool = False,
 ) -> tuple[Plan, LabSource]:
     """Find, load and plan a lab with the flags of `lab_options` applied.
@@ -131,7 +136,16 @@ def make_plan(
         changes["seed"] = str(seed)
     if dilation is not None:
         changes["dilation"] = dilation
-    return plan_lab(load_lab(source.text, name_hint=source.name, overrides=changes)), source
+    loaded = load_lab(source.text, name_hint=source.name, overrides=changes)
+    if nodes is not None:
+        loaded = subset(loaded, [name for name in nodes.split(",") if name])
+    return plan_lab(loaded), source
+
+
+def say_remarks(plan: Plan) -> None:
+    """Say before a run what would else be found out in it."""
+    for remark in plan.remarks:
+        complain(remark)
 
 
 def running_lab(name: str | None) -> registry.Running:

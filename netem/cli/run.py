@@ -24,6 +24,7 @@ def command(
     *,
     lab: str,
     overrides: tuple[str, ...],
+    nodes: str | None,
     seed: int | None,
     dilation: str | None,
     out: Path | None,
@@ -40,10 +41,11 @@ def command(
     from netem.kernel.steps import script
     from netem.lab.run import run
 
-    plan, _ = options.make_plan(lab, overrides, seed, dilation)
+    plan, _ = options.make_plan(lab, overrides, seed, dilation, nodes=nodes)
     if dry_run:
         click.echo("\n".join(script(plan)))
         return
+    options.say_remarks(plan)
     require_host(plan)
     folder = options.make_folder(plan.name, out)
     with show.progress(plan.name) as report:

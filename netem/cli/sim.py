@@ -17,6 +17,7 @@ def command(
     *,
     lab: str,
     overrides: tuple[str, ...],
+    nodes: str | None,
     seed: int | None,
     dilation: str | None,
     out: Path | None,
@@ -29,7 +30,7 @@ def command(
     from netem.lab.simulate import simulate
     from netem.sim.world import CannotSimulateError
 
-    plan, _ = options.make_plan(lab, overrides, seed, dilation)
+    plan, _ = options.make_plan(lab, overrides, seed, dilation, nodes=nodes)
     folder = options.make_folder(plan.name, out)
     try:
         with show.progress(plan.name) as report:

@@ -22,6 +22,7 @@ def command(
     *,
     lab: str,
     overrides: tuple[str, ...],
+    nodes: str | None,
     seed: int | None,
     dilation: str | None,
     out: Path | None,
@@ -42,7 +43,7 @@ def command(
 
     # Under what the user sets: a lab that people enter has a kernel to enter (but for
     # datagram mode, which is the kernel's already).
-    plan, _ = options.make_plan(lab, overrides, seed, dilation, entered=True)
+    plan, _ = options.make_plan(lab, overrides, seed, dilation, nodes=nodes, entered=True)
     if dry_run:
         click.echo("\n".join(script(plan)))
         return

@@ -13,6 +13,7 @@ def command(
     *,
     lab: str,
     overrides: tuple[str, ...],
+    nodes: str | None,
     seed: int | None,
     dilation: str | None,
     as_json: bool,
@@ -25,11 +26,12 @@ def command(
     """
     from netem.topology.summary import summary
 
-    plan, _ = options.make_plan(lab, overrides, seed, dilation)
+    plan, _ = options.make_plan(lab, overrides, seed, dilation, nodes=nodes)
     facts = summary(plan)
     if as_json:
         options.print_json(facts)
         return
+    options.say_remarks(plan)
     click.echo(f"lab {facts.name}: seed {facts.seed}, dilation {facts.dilation}")
     show.table(
         "",
@@ -41,13 +43,22 @@ def command(
         ("flow", "transport", "work", "timeout", "RNR timer"),
         ((f.flow, f.transport, "; ".join(f.work), f.timeout, f.rnr_timer) for f in facts.flows),
     )
+    classes = [(n.name, *one.split(", ", 1)) for n in facts.nodes for one in n.classes]
+    if classes:
+        show.table("", ("switch", "class", "does"), classes)
+    sids = [(n.name, *one.split(" ", 1)) for n in facts.nodes for one in n.sids]
+    if sids:
+        show.table("", ("node", "SID", "behaviour"), sids)
     for path in facts.paths:
+        led = f" by {', '.join(path.segments)}" if path.segments else ""
         click.echo(
-            f"{path.source} to {path.target}, {path.transport}: {path.sum} of {path.mtu}"
+            f"{path.source} to {path.target}{led}, {path.transport}: {path.sum}"
+            f" of {path.mtu} at {path.smallest}"
         )
     for title, lines in (
         ("fault", facts.faults),
         ("change", facts.changes),
+        ("event", facts.events),
         ("expect", facts.expectations),
     ):
         for line in lines:

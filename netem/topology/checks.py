@@ -7,26 +7,35 @@ cannot reach each other.
 
 from collections.abc import Iterator
 
-from netem.impair.faults import legal_ops
-from netem.impair.model import Impairment
+from netem.topology.engines import tc_cannot
 from netem.topology.errors import shown
-from netem.topology.model import FaultSpec, Lab, LinkSpec
+from netem.topology.fault_checks import check_faults
+from netem.topology.link_model import LinkSpec
+from netem.topology.model import MAX_IN_SEGMENT, Lab
 from netem.topology.mtu import mtu_sum
 from netem.topology.names import NameRefusedError, Names, check_port_name, split_port
+from netem.topology.node_checks import memory, node_problems, sid_problems
+from netem.topology.oversize import too_small
+from netem.topology.routing import Ground, Routing
 from netem.topology.settings import (
     direction_impairment,
+    kind_of,
+    link_engine,
     link_mtu,
     link_vlan,
+    roles,
+    switch_keys,
     traits,
     transport_of,
 )
-from netem.topology.shape import changed, idle_keys
+from netem.topology.shape import idle_keys
 from netem.topology.spelling import suggestion
+from netem.topology.srv6 import Srv6
+from netem.topology.switches import Cable
 from netem.topology.wiring import Wiring, node_of
 from netem.topology.workload_checks import WorkloadCheck
 
 Ends = tuple[str, str]
-_SERVICES = ("RC_", "UC_", "RD_", "UD_", "XRC_")  # before the name of an opcode
 
 
 def check(lab: Lab, problems: list[str]) -> None:
@@ -36,39 +45,31 @@ def check(lab: Lab, problems: list[str]) -> None:
         problems.append("limit: 0s ends the run before it begins; write for example 60s")
     used: dict[str, str] = {}
     ends = [_ends(lab, link, used, problems) for link in lab.topology.links]
-    _check_nodes(lab, problems)
-    _check_mtus(lab, problems)
+    problems.extend(node_problems(lab))
+    problems.extend(_mtu_problems(lab))
     sound = [pair for pair in ends if pair is not None]
     if len(sound) < len(ends):
         return
     names = Names(lab.topology.nodes, sound)
-    wiring = Wiring({name: spec.kind for name, spec in lab.topology.nodes.items()}, sound)
+    wiring = Wiring(roles(lab), sound)
+    found: dict[str, None] = {}  # a generated link says what is wrong once for all of its tier
     for link, pair in zip(lab.topology.links, sound, strict=True):
-        problems.extend(_direction_problems(lab, link, pair, names))
-        problems.extend(_tag_problems(lab, link, pair, wiring))
-    _check_bridges(lab, wiring, sound, problems)
+        found |= dict.fromkeys(_link_problems(lab, link, pair, names))
+        found |= dict.fromkeys(_tag_problems(lab, link, pair, wiring))
+    problems.extend(found)
+    before = len(problems)
+    _check_segments(lab, wiring, sound, problems)
+    if len(problems) > before:
+        return
+    routing = Routing(wiring)
+    srv6 = Srv6(lab, wiring, routing, {})
+    problems.extend(sid_problems(lab, wiring, srv6))
+    problems.extend(_memory_problems(lab, names, wiring))
     if was_readable:
-        WorkloadCheck(lab, names, wiring, problems).check()
-    _check_faults(lab, names, problems)
+        ground = Ground(names, wiring, routing)
+        WorkloadCheck(lab, ground, srv6, problems).check()
+    check_faults(lab, names, problems)
     _check_capture(lab, names, problems)
-
-
-def _check_nodes(lab: Lab, problems: list[str]) -> None:
-    if not lab.topology.nodes:
-        problems.append("topology.nodes: empty; write at least one node")
-    for name, node in lab.topology.nodes.items():
-        if node.kind != "host":
-            keys = [
-                key for key in ("mode", "stack", "family") if getattr(node, key) is not None
-            ]
-            problems.extend(f"{node.path}.{key}: a {node.kind} has none" for key in keys)
-            continue
-        host = traits(lab, node)
-        if host.mode == "datagram" and host.family == "ipv4":
-            problems.append(
-                f"topology.nodes.{name}: datagram mode is IPv6 only;"
-                " write family: ipv6 or mode: frame"
-            )
 
 
 def _ends(lab: Lab, link: LinkSpec, used: dict[str, str], problems: list[str]) -> Ends | None:
@@ -78,17 +79,17 @@ def _ends(lab: Lab, link: LinkSpec, used: dict[str, str], problems: list[str]) -
         try:
             _check_end(lab, end)
         except NameRefusedError as error:
-            problems.append(f"{link.path}.endpoints[{i}]: {error}")
+            problems.append(f"{link.location}.endpoints[{i}]: {error}")
             continue
         if end in used:
             problems.append(
-                f"{link.path}.endpoints[{i}]: {end} is used already by {used[end]};"
+                f"{link.location}.endpoints[{i}]: {end} is used already by {used[end]};"
                 " a port has one link"
             )
-        used.setdefault(end, link.path)
+        used.setdefault(end, link.location)
     a, b = link.endpoints
     if len(problems) == before and node_of(a) == node_of(b):
-        problems.append(f"{link.path}.endpoints: both ends are on {node_of(a)}")
+        problems.append(f"{link.location}.endpoints: both ends are on {node_of(a)}")
     return (a, b) if len(problems) == before else None
 
 
@@ -98,10 +99,10 @@ def _check_end(lab: Lab, end: str) -> None:
     spec = lab.topology.nodes.get(node)
     if spec is None:
         raise NameRefusedError(f"no node {shown(node)}{suggestion(node, lab.topology.nodes)}")
-    check_port_name(port, host=spec.kind == "host")
+    check_port_name(port, kind_of(spec))
 
 
-def _direction_problems(lab: Lab, link: LinkSpec, ends: Ends, names: Names) -> Iterator[str]:
+def _link_problems(lab: Lab, link: LinkSpec, ends: Ends, names: Names) -> Iterator[str]:
     """Yield what is wrong with the `a->b` keys of a link, and with its keys together."""
     strange = []
     for text in link.directions:
@@ -111,15 +112,15 @@ def _direction_problems(lab: Lab, link: LinkSpec, ends: Ends, names: Names) -> I
             why = str(error)
         if why:
             legal = f"legal: {ends[0]}->{ends[1]}, {ends[1]}->{ends[0]}"
-            strange.append(f"{link.path}.{shown(text)}: {why}; {legal}")
+            strange.append(f"{link.location}.{shown(text)}: {why}; {legal}")
     yield from strange
-    seen = set()
+    is_tc = link_engine(lab, link) == "tc"
     for sender in () if strange else ends:
         given = direction_impairment(lab, link, names, sender)
         for key, why in idle_keys(given):
-            if key not in seen:
-                yield f"{link.path}.{key}: {why}"
-            seen.add(key)
+            yield f"{link.location}.{key}: {why}"
+        if is_tc:
+            yield from (f"{link.location}.{line}" for line in tc_cannot(given))
 
 
 def _tag_problems(lab: Lab, link: LinkSpec, ends: Ends, wiring: Wiring) -> Iterator[str]:
@@ -129,34 +130,47 @@ def _tag_problems(lab: Lab, link: LinkSpec, ends: Ends, wiring: Wiring) -> Itera
         node = lab.topology.nodes[node_of(end)]
         if wiring.is_host(end) and traits(lab, node).mode == "datagram":
             yield (
-                f"{link.path}.vlan: {node_of(end)} is in datagram mode and cannot tag;"
+                f"{link.location}.vlan: {node_of(end)} is in datagram mode and cannot tag;"
                 " write mode: frame"
             )
 
 
-def _check_bridges(lab: Lab, wiring: Wiring, pairs: list[Ends], problems: list[str]) -> None:
-    """Refuse loops of bridges, and tags that change at a bridge."""
-    root = {name: name for name in lab.topology.nodes}
+def _check_segments(lab: Lab, wiring: Wiring, pairs: list[Ends], problems: list[str]) -> None:
+    """Refuse loops of bridges, tags that change at a bridge, and crowds of hosts."""
+    root = {name: name for name, role in wiring.roles.items() if role == "bridge"}
+    hosts = dict.fromkeys(root, 0)
     for link, (a, b) in zip(lab.topology.links, pairs, strict=True):
-        if wiring.is_host(a) or wiring.is_host(b):
+        one, other = node_of(a), node_of(b)
+        if one not in root or other not in root:
+            for end, bridge in ((a, other), (b, one)):
+                if bridge in root and wiring.is_host(end):
+                    hosts[bridge] += 1
             continue
-        one, other = _root(root, node_of(a)), _root(root, node_of(b))
-        if one == other:
+        first, second = _root(root, one), _root(root, other)
+        if first == second:
             problems.append(
-                f"{link.path}.endpoints: closes a loop of bridges at {node_of(a)} and"
-                f" {node_of(b)}; a broadcast would circle for ever"
+                f"{link.location}.endpoints: closes a loop of bridges at {one} and"
+                f" {other}; a broadcast would circle for ever"
             )
-        root[one] = other
-    for name, node in lab.topology.nodes.items():
-        if node.kind == "host":
-            continue
+        root[first] = second
+    together: dict[str, int] = {}
+    for name, count in hosts.items():
+        of = _root(root, name)
+        together[of] = together.get(of, 0) + count
+    problems.extend(
+        f"{lab.topology.nodes[name].location}: {count} hosts in one segment of bridges;"
+        f" at most {MAX_IN_SEGMENT}"
+        for name, count in together.items()
+        if count > MAX_IN_SEGMENT
+    )
+    for name in root:
         links = {wiring.hop(port).link for port in wiring.ports[name]}
         vlans = {link_vlan(lab, lab.topology.links[index]) for index in links}
         if len(vlans) > 1:
             texts = ", ".join(sorted("none" if vlan is None else str(vlan) for vlan in vlans))
             problems.append(
-                f"{node.path}: its links have different vlan values ({texts});"
-                " a bridge passes tags on as they are"
+                f"{lab.topology.nodes[name].location}: its links have different vlan values"
+                f" ({texts}); a bridge passes tags on as they are"
             )
 
 
@@ -168,62 +182,33 @@ def _root(root: dict[str, str], name: str) -> str:
     return name
 
 
-def _check_mtus(lab: Lab, problems: list[str]) -> None:
-    """Refuse a path MTU whose packets a link cannot carry, for each transport in use."""
-    hosts = [node for node in lab.topology.nodes.values() if node.kind == "host"]
+def _mtu_problems(lab: Lab) -> Iterator[str]:
+    """Yield a path MTU whose packets a link cannot carry, for each transport in use."""
+    hosts = [node for node in lab.topology.nodes.values() if kind_of(node) == "host"]
     families = {traits(lab, node).family for node in hosts}
     used = {transport_of(lab, item) for item in lab.workload}
     for name, transport in lab.transports.items():
-        if name not in used or not families:
+        if name in used and families:
+            needed = mtu_sum(transport.mtu, "ipv6" if "ipv6" in families else "ipv4")
+            yield from too_small(lab, lab.topology.links, needed, f"transport {name}")
+
+
+def _memory_problems(lab: Lab, names: Names, wiring: Wiring) -> Iterator[str]:
+    """Yield the switches whose memory cannot hold what its classes are promised."""
+    link_of = {end: link for link in lab.topology.links for end in link.endpoints}
+    found: dict[str, None] = {}
+    for name, node in lab.topology.nodes.items():
+        if node.kind != "switch":
             continue
-        need = mtu_sum(transport.mtu, "ipv6" if "ipv6" in families else "ipv4")
-        problems.extend(
-            f"{link.path}.mtu: {mtu} is too small for transport {name};"
-            f" legal: {need.packet} or more: {need.text}"
-            for link in lab.topology.links
-            if (mtu := link_mtu(lab, link)) < need.packet
-        )
-
-
-def _check_faults(lab: Lab, names: Names, problems: list[str]) -> None:
-    changes = []
-    for fault in lab.faults:
-        if isinstance(fault, FaultSpec):
-            problems.extend(f"{fault.path}.{line}" for line in _fault_problems(fault))
-        try:
-            if isinstance(fault, FaultSpec):
-                names.egress(fault.on)
-            else:
-                names.egresses(fault.on)
-                changes.append(fault)
-        except NameRefusedError as error:
-            problems.append(f"{fault.path}.on: {error}")
-    state: dict[str, Impairment] = {}
-    for change in sorted(changes, key=lambda change: change.at):
-        seen = set()
-        for port in names.egresses(change.on):
-            state[port] = changed(state.get(port) or _at_start(lab, names, port), change.set)
-            seen |= set(idle_keys(state[port]))
-        problems.extend(f"{change.path}.set.{key}: {why}" for key, why in sorted(seen))
-
-
-def _at_start(lab: Lab, names: Names, port: str) -> Impairment:
-    """Return what the lab's links do to what a port sends before any change."""
-    ends = {port, names.peers[port]}
-    link = next(link for link in lab.topology.links if set(link.endpoints) == ends)
-    return direction_impairment(lab, link, names, port)
-
-
-def _fault_problems(fault: FaultSpec) -> Iterator[str]:
-    takes_time = fault.do in {"delay", "hold"}
-    if takes_time and fault.delay is None:
-        yield f"delay: missing; how long to {fault.do}, for example 1ms"
-    if not takes_time and fault.delay is not None:
-        yield f"delay: {fault.do} takes none; only delay and hold do"
-    where = fault.where
-    if where.op is not None and where.op.upper() not in (ops := legal_ops()):
-        plain = [op for op in ops if not op.startswith(_SERVICES)]
-        yield f"where.op: {shown(where.op)} is unknown{suggestion(where.op.upper(), plain)}"
+        keys = switch_keys(lab, node)
+        if keys.buffer is None and keys.queue is None and not keys.queues:
+            continue
+        cables = []
+        for port in wiring.ports[name]:
+            given = direction_impairment(lab, link_of[port], names, names.peers[port])
+            cables.append(Cable(given.rate, given.delay, link_mtu(lab, link_of[port])))
+        found |= dict.fromkeys(memory(lab, name, tuple(cables)))
+    yield from found
 
 
 def _check_capture(lab: Lab, names: Names, problems: list[str]) -> None:

@@ -10,7 +10,8 @@ from netem.topology.identity import FlowIdentity, Identities
 from netem.topology.model import RECEIVE_OPS, ItemSpec, Lab, TransportSpec
 from netem.topology.plan import QpPlan, WorkPlan
 from netem.topology.regions import budget, messages, receive_size, region_sizes
-from netem.topology.settings import transport_of
+from netem.topology.settings import source_path, transport_of
+from netem.topology.srv6 import Srv6
 from netem.topology.wiring import node_of
 from netem.topology.workload import Pair, Pairing
 from transports.roce.memory import REMOTE, Access
@@ -40,16 +41,16 @@ def flows(lab: Lab, pairing: Pairing) -> Iterator[Flow]:
     for index, item in enumerate(lab.workload):
         name = transport_of(lab, item)
         assert name is not None
-        for pair in pairing.pairs(index, item):
+        for ends in pairing.pairs(index, item):
             for number in range(item.qps):
-                yield Flow(index, item, pair, number, name, lab.transports[name])
+                yield Flow(index, item, ends.pair(number), number, name, lab.transports[name])
 
 
 def queue_pairs(
-    seed: int, flows: list[Flow], addresses: Mapping[str, str]
+    lab: Lab, flows: list[Flow], addresses: Mapping[str, str], srv6: Srv6
 ) -> dict[str, list[QpPlan]]:
     """Return the queue pairs of each node in the order of flows; `addresses` are of ports."""
-    identities = Identities(seed)
+    identities = Identities(lab.seed)
     most_bytes = budget(len(flows))
     found: dict[str, list[QpPlan]] = defaultdict(list)
     for flow in flows:
@@ -64,8 +65,15 @@ def queue_pairs(
         if item.first_psn is not None:
             identity.requester_psn = item.first_psn
         requester = _requester(flow, identity, addresses)
+        responder = _responder(requester, flow, identity)
+        if (path := source_path(lab, item)) is not None:
+            ends = flow.pair.source, flow.pair.target
+            there = srv6.route(path, ends, requester.local_ip)
+            back = srv6.route(path, ends[::-1], responder.local_ip, back=True)
+            requester = replace(requester, source_route=there)
+            responder = replace(responder, source_route=back)
         found[one].append(requester)
-        found[other].append(_responder(requester, flow, identity))
+        found[other].append(responder)
     return found
 
 

@@ -8,9 +8,10 @@ Emulated time is wall time divided by the dilation D: rates are divided by it, s
 The load of a process is packets per second times the cost of a packet. Packets per second are
 worked out as if every flow filled the slowest link with a rate on its way, in the direction of
 its data, with packets of the path MTU; acknowledgements are the data's number divided by
-ACK_EVERY, since a requester asks for one so often. Flows that share a slowest link share its
-rate, and no link carries more than its own. Flows that meet no rate take what the host gives:
-they ask for no dilation, and a lab without any rate has D = 1.
+ACK_EVERY, since a requester asks for one so often. Where a flow may take several ways, it takes
+a part of each. Flows that share a slowest link share its rate, and no link carries more than
+its own. Flows that meet no rate take what the host gives: they ask for no dilation, and a lab
+without any rate has D = 1.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +35,9 @@ class Calibration(NamedTuple):
     frame_received: int = 15_000
     datagram_sent: int = 25_000
     datagram_received: int = 12_000
-    bridge: int = 2_000  # the kernel's work for one frame through a bridge
+    bridge: int = 2_000  # the kernel's work for one frame through a bridge or a router
+    switch_received: int = 20_000  # a switch of ours: forwarding, queue ...
+    switch_sent: int = 20_000  # ... and marks, socket, spool
     wire: int = 30_000  # a wire process, one frame in and out
 
 
@@ -42,10 +45,10 @@ DEFAULT_CALIBRATION = Calibration()
 
 
 class Course(NamedTuple):
-    """The way of one flow: the sending ports that its data, and what answers it, pass."""
+    """The ways of one flow: which part of its data, and of what answers it, each port sends."""
 
-    data: tuple[str, ...]
-    acks: tuple[str, ...]
+    data: Mapping[str, float]
+    acks: Mapping[str, float]
     frame: int  # bytes of a full packet
 
 
@@ -62,19 +65,21 @@ def port_loads(courses: Iterable[Course], rates: Mapping[str, int | None]) -> di
     limits: dict[str, float] = {}  # of ports with a rate, by the smallest full packet
     through: dict[str, dict[str, float]] = {}  # port -> slowest port of a flow -> packets
     for course in courses:
-        rated = {port: rate for port in course.data if (rate := rates[port]) is not None}
+        data = course.data
+        rated = {port: rate for port in data if (rate := rates[port]) is not None}
         if not rated:
             continue
-        slowest = min(rated, key=lambda port: rated[port])
-        packets = packets_per_second(rated[slowest], course.frame)
+        slowest = min(rated, key=lambda port: rated[port] / data[port])
+        packets = packets_per_second(rated[slowest], course.frame) / data[slowest]
         for port, rate in rated.items():
             limits[port] = max(limits.get(port, 0.0), packets_per_second(rate, course.frame))
-        for port in course.data:
+        for port, part in data.items():
             flows = through.setdefault(port, {})
-            flows[slowest] = max(flows.get(slowest, 0.0), packets)
-        for port in course.acks:
+            flows[slowest] = max(flows.get(slowest, 0.0), packets * part)
+        answers = f"{slowest} acks"
+        for port, part in course.acks.items():
             flows = through.setdefault(port, {})
-            flows[f"{slowest} acks"] = packets / ACK_EVERY
+            flows[answers] = max(flows.get(answers, 0.0), packets * part / ACK_EVERY)
     return {
         port: min(sum(flows.values()), limits.get(port, inf)) for port, flows in through.items()
     }
@@ -85,35 +90,53 @@ def packets_per_second(rate: int, frame: int) -> float:
     return rate / (8 * frame)
 
 
-def dilation(
-    streams: Iterable[Stream], kinds: Mapping[str, str], calibration: Calibration
-) -> int:
-    """Return the smallest dilation at which the host can carry the streams.
+class Need(NamedTuple):
+    """How much slower than real time a host must run a lab, and what asks for most."""
 
-    `kinds` says of each node how it handles a packet: frame, datagram, bridge or wire.
+    factor: float
+    who: str  # "t0-p0-0", or "all nodes together"
+
+    @property
+    def rounded(self) -> int:
+        """The dilation that `auto` means."""
+        return next(step for step in _steps() if step >= self.factor or step >= HIGHEST)
+
+
+def need(streams: Iterable[Stream], kinds: Mapping[str, str], calibration: Calibration) -> Need:
+    """Return the least factor at which the host can carry the streams.
+
+    `kinds` says of each node how it handles a packet: frame, datagram, bridge, wire or switch.
     """
     sent = {
         "frame": calibration.frame_sent,
         "datagram": calibration.datagram_sent,
         "bridge": calibration.bridge,
         "wire": calibration.wire,
+        "switch": calibration.switch_sent,
     }
     received = {
         "frame": calibration.frame_received,
         "datagram": calibration.datagram_received,
         "bridge": 0,
         "wire": 0,
+        "switch": calibration.switch_received,
     }
     load = dict.fromkeys(kinds, 0.0)
     for stream in streams:
         load[stream.sender] += stream.packets * sent[kinds[stream.sender]] / 1e9
         load[stream.receiver] += stream.packets * received[kinds[stream.receiver]] / 1e9
-    processes = [load[node] for node, kind in kinds.items() if kind != "bridge"]
-    needed = max(
-        max(processes, default=0.0) / SHARE,
-        sum(load.values()) / (SHARE * calibration.cores),
-    )
-    return next(step for step in _steps() if step >= needed or step >= HIGHEST)
+    own = [node for node, kind in kinds.items() if kind != "bridge"]
+    busiest = max(own, key=lambda node: load[node], default="")
+    alone = Need(load.get(busiest, 0.0) / SHARE, busiest)
+    together = Need(sum(load.values()) / (SHARE * calibration.cores), "all nodes together")
+    return max(alone, together, key=lambda one: one.factor)
+
+
+def dilation(
+    streams: Iterable[Stream], kinds: Mapping[str, str], calibration: Calibration
+) -> int:
+    """Return the smallest round dilation at which the host can carry the streams."""
+    return need(streams, kinds, calibration).rounded
 
 
 def _steps() -> Iterator[int]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from netem.topology.assembly import assembled
 from netem.topology.checks import check
 from netem.topology.errors import LabError, shown
 from netem.topology.model import LAB_NAME, Lab, TransportSpec
@@ -25,7 +26,9 @@ def load_lab(
     """
     tree = read_tree(text)
     if tree is None:
-        raise LabError(["the lab is empty; it needs at least topology: {nodes: {...}}"])
+        raise LabError(
+            ["the lab is empty; it needs at least fabric: {...} or topology: {nodes: {...}}"]
+        )
     if not isinstance(tree, dict):
         raise LabError([f"the lab is {shown(tree)}; it must be a mapping of keys"])
     problems: list[str] = []
@@ -33,13 +36,25 @@ def load_lab(
         _override(tree, path, value, problems)
     tree.setdefault("name", _name_from(name_hint))
     lab = read_keys(Lab, tree, "", problems)
-    if lab is not None:
+    if not tree.keys() & {"fabric", "topology"}:
+        problems.append("topology: missing; or write fabric: {kind: clos, ...}")
+    elif lab is not None and _has_topology(tree, lab):
         if not lab.transports and "transports" not in tree:
             lab = replace(lab, transports={"rc": TransportSpec()})
-        check(lab, problems)
+        before = len(problems)
+        lab = assembled(lab, problems)
+        if len(problems) == before:
+            check(lab, problems)
     if problems or lab is None:
         raise LabError(problems)
     return lab
+
+
+def _has_topology(tree: dict[str, Tree], lab: Lab) -> bool:
+    """Say whether what is written of nodes and links could be read at all."""
+    written = tree.get("topology")
+    is_readable = written is None or isinstance(written, dict)
+    return is_readable and (lab.fabric is not None or "fabric" not in tree)
 
 
 def _name_from(hint: str) -> str:

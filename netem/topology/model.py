@@ -8,20 +8,20 @@ node exists, whether an MTU suffices) is in `netem.topology.checks`.
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from msgspec import field
-from msgspec.structs import replace
 
-from netem.impair.model import Distribution, FourState, GilbertElliott, Loss, RandomLoss
 from netem.topology import units
 from netem.topology.errors import shown
 from netem.topology.expectations import BOUNDS, METRICS, STATEMENTS
+from netem.topology.fabric_model import FabricKind, FabricSpec
+from netem.topology.fault_model import FaultKind, FaultSpec, TimedSpec
+from netem.topology.link_model import LinkKeys, LinkKind, LinkSpec
 from netem.topology.plan import Mode, Op, Stack
 from netem.topology.reading import (
     BAD,
     OFFSET,
-    PERCENT,
     RATE,
     RNR_TIMER,
     SIZE,
@@ -41,20 +41,31 @@ from netem.topology.reading import (
     read_keys,
 )
 from netem.topology.spelling import suggestion
+from netem.topology.srv6_model import (
+    MAX_SIDS,
+    PATH,
+    USID,
+    Encaps,
+    EncapsKind,
+    SidSpec,
+    Srv6Spec,
+    SteerSpec,
+)
+from netem.topology.switch_model import SwitchKeys
 from netem.topology.tree import Tree
 from transports.clock import Ns, S
 from transports.roce.memory import Access
 
-# Limits, ours: what two cores can carry, with room. Nothing in a lab grows beyond them.
-MAX_NODES = 256  # each host of a segment knows all others: rows grow with the square
-MAX_LINKS = 1024
+# Limits, ours: what the simulator carries, with room. Nothing in a lab grows beyond them.
+MAX_NODES = 4096
+MAX_LINKS = 16_384
+MAX_IN_SEGMENT = 256  # hosts that know each other at layer 2: rows grow with the square
 MAX_TRANSPORTS = 64
 MAX_ITEMS = 1024
 MAX_QPS = 4096  # per pair of hosts of one item
 MAX_COUNT = 1_000_000
 MAX_SIZES = 64
 MAX_DILATION = 1_000_000
-NO_RATE = 0  # `rate: none`: no shaping, where a default would shape
 
 NODE_NAME = Name(
     re.compile(r"(?=.{1,20}$)[a-z](?:-?[a-z0-9])*"),
@@ -70,6 +81,10 @@ TRANSPORT_NAME = Name(
 )
 
 Family = Literal["ipv6", "ipv4"]
+NodeKind = Literal["host", "switch", "linux", "bridge"]
+ModeKey = Annotated[Mode | None, OneOf(("frame", "datagram"))]
+StackKey = Annotated[Stack | None, OneOf(("none", "kernel"))]
+FamilyKey = Annotated[Family | None, OneOf(("ipv6", "ipv4"))]
 Pattern = Literal["permutation", "incast", "ring", "all_to_all"]
 
 OPS = ("send", "send_imm", "send_inv", "write", "write_imm", "read", "cmp_swap", "fetch_add")
@@ -89,162 +104,54 @@ RIGHTS = {
 }
 
 
-class LossOfRandom(Spec, frozen=True, kw_only=True):
-    """`loss: {model: random, ...}`."""
+class Place(NamedTuple):
+    """Where in a generated fabric a switch stands."""
 
-    model: Annotated[str, OneOf(("random",))]
-    p: Annotated[float, PERCENT]
-    correlation: Annotated[float, PERCENT] = 0.0
-
-
-class LossOfGilbertElliott(Spec, frozen=True, kw_only=True):
-    """`loss: {model: gemodel, ...}`, with the names and defaults of tc-netem(8)."""
-
-    model: Annotated[str, OneOf(("gemodel",))]
-    p: Annotated[float, PERCENT]
-    r: Annotated[float | None, PERCENT] = None
-    loss_bad: Annotated[float, PERCENT] = field(name="1-h", default=1.0)
-    loss_good: Annotated[float, PERCENT] = field(name="1-k", default=0.0)
-
-
-class LossOfFourStates(Spec, frozen=True, kw_only=True):
-    """`loss: {model: state, ...}`, with the names and defaults of tc-netem(8)."""
-
-    model: Annotated[str, OneOf(("state",))]
-    p13: Annotated[float, PERCENT]
-    p31: Annotated[float | None, PERCENT] = None
-    p32: Annotated[float, PERCENT] = 0.0
-    p23: Annotated[float, PERCENT] = 1.0
-    p14: Annotated[float, PERCENT] = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class LossKind:
-    """`1%`, or a mapping with a `model`."""
-
-    def read(self, tree: Tree, path: str, problems: list[str]) -> object:
-        if not isinstance(tree, dict):
-            p = PERCENT.read(tree, path, problems)
-            return RandomLoss(p) if isinstance(p, float) else BAD
-        loss: Loss | None = None
-        match tree.get("model"):
-            case "random":
-                if random := read_keys(LossOfRandom, tree, path, problems):
-                    loss = RandomLoss(random.p, random.correlation)
-            case "gemodel":
-                if ge := read_keys(LossOfGilbertElliott, tree, path, problems):
-                    r = 1 - ge.p if ge.r is None else ge.r
-                    loss = GilbertElliott(ge.p, r, ge.loss_bad, ge.loss_good)
-            case "state":
-                if four := read_keys(LossOfFourStates, tree, path, problems):
-                    p31 = 1 - four.p13 if four.p31 is None else four.p31
-                    loss = FourState(four.p13, p31, four.p32, four.p23, four.p14)
-            case model:
-                rest = suggestion(str(model), ("random", "gemodel", "state"))
-                problems.append(f"{path}.model: {shown(model)} is unknown{rest}")
-        return loss or BAD
-
-
-class Shape(Spec, frozen=True, kw_only=True):
-    """What one direction of a link does; the keys of an Impairment, none of them written."""
-
-    NOT_YET: ClassVar[dict[str, str]] = {
-        "slot": "releasing frames in bursts is not modelled",
-    }
-
-    delay: Annotated[Ns | None, TIME] = None
-    jitter: Annotated[Ns | None, TIME] = None
-    delay_corr: Annotated[float | None, PERCENT] = None
-    distribution: Annotated[
-        Distribution | None, OneOf(("uniform", "normal", "pareto", "paretonormal"))
-    ] = None
-    loss: Annotated[Loss | None, LossKind()] = None
-    ecn: Annotated[bool | None, TRUTH] = None
-    corrupt: Annotated[float | None, PERCENT] = None
-    corrupt_corr: Annotated[float | None, PERCENT] = None
-    duplicate: Annotated[float | None, PERCENT] = None
-    duplicate_corr: Annotated[float | None, PERCENT] = None
-    reorder: Annotated[float | None, PERCENT] = None
-    reorder_corr: Annotated[float | None, PERCENT] = None
-    gap: Annotated[int | None, Whole(0, 1_000_000)] = None
-    rate: Annotated[int | None, Or("none", NO_RATE, RATE)] = None
-    overhead: Annotated[int | None, SIZE] = None
-    limit: Annotated[int | None, SIZE] = None
-    keep_order: Annotated[bool | None, TRUTH] = None
-    corrupt_from: Annotated[int | None, SIZE] = None
-
-
-class LinkKeys(Shape, frozen=True, kw_only=True):
-    """What a link may say beyond its shape; also `defaults.link`."""
-
-    mtu: Annotated[int | None, Whole(1280, 65535, "IP packet bytes; IPv6 needs 1280")] = None
-    vlan: Annotated[int | None, Whole(1, 4094)] = None
-    engine: Annotated[Literal["ours"], OneOf(("ours",), not_yet=("tc",))] = "ours"
-
-
-class LinkSpec(LinkKeys, frozen=True, kw_only=True):
-    """One link, its two ends, and what differs by direction ("a->b" to the keys written)."""
-
-    endpoints: Annotated[tuple[str, ...], Items(Word("h0:p0"), most=2)]
-    directions: dict[str, Shape] = field(default_factory=dict)
-    path: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkKind:
-    """A link: keys with `->` in them are directions, all others are LinkSpec's."""
-
-    def read(self, tree: Tree, path: str, problems: list[str]) -> object:
-        if not isinstance(tree, dict):
-            return Keys(LinkSpec).read(tree, path, problems)
-        own = {key: value for key, value in tree.items() if "->" not in key}
-        link = read_keys(LinkSpec, own, path, problems)
-        directions = {}
-        for key in tree.keys() - own.keys():
-            shape = Keys(Shape).read(tree[key], f"{path}.{shown(key)}", problems)
-            if isinstance(shape, Shape):
-                directions[key] = shape
-        if link is None:
-            return BAD
-        if len(link.endpoints) != 2:
-            problems.append(f'{path}.endpoints: write two ends, for example ["h0:p0", "h1:p0"]')
-            return BAD
-        in_order = {key: directions[key] for key in tree if key in directions}
-        return replace(link, directions=in_order)
+    tier: int
+    plane: int
+    number: int
 
 
 class HostKeys(Spec, frozen=True, kw_only=True):
     """What a host may say; also `defaults.host`."""
 
-    mode: Annotated[Mode | None, OneOf(("frame", "datagram"))] = None
-    stack: Annotated[Stack | None, OneOf(("none", "kernel"))] = None
-    family: Annotated[Family | None, OneOf(("ipv6", "ipv4"))] = None
+    mode: ModeKey = None
+    stack: StackKey = None
+    family: FamilyKey = None
 
 
-class NodeSpec(HostKeys, frozen=True, kw_only=True):
-    """One node."""
+class NodeSpec(SwitchKeys, frozen=True, kw_only=True):
+    """One node. Its kind says which of the keys it may have."""
 
     kind: Annotated[
-        Literal["host", "bridge"],
-        OneOf(("host", "bridge"), not_yet=("switch", "linux", "guest")),
-    ] = "host"
-    path: str = ""
+        NodeKind | None, OneOf(("host", "switch", "linux", "bridge"), not_yet=("guest",))
+    ] = None  # a host, unless a generator made something else of this name
+    mode: ModeKey = None
+    stack: StackKey = None
+    family: FamilyKey = None
+    usid: Annotated[int | None, USID] = None
+    sids: Annotated[tuple[SidSpec, ...], Items(Keys(SidSpec), MAX_SIDS)] = ()
+    steer: Annotated[tuple[SteerSpec, ...], Items(Keys(SteerSpec), MAX_SIDS)] = ()
+    place: Place | None = None  # of a generated switch
+    number: int = 0  # among the hosts, or among all others: addresses derive from it
+    location: str = ""
 
 
 class TopologySpec(Spec, frozen=True, kw_only=True):
     """Nodes and the links between them."""
 
-    nodes: Annotated[dict[str, NodeSpec], Named(NODE_NAME, Keys(NodeSpec), MAX_NODES)]
+    nodes: Annotated[dict[str, NodeSpec], Named(NODE_NAME, Keys(NodeSpec), MAX_NODES)] = field(
+        default_factory=dict
+    )
     links: Annotated[tuple[LinkSpec, ...], Items(LinkKind(), MAX_LINKS)] = ()
 
 
 class DefaultsSpec(Spec, frozen=True, kw_only=True):
-    """What every link and host has unless it says otherwise."""
-
-    NOT_YET: ClassVar[dict[str, str]] = {"switch": "no node is a switch"}
+    """What every link, host and switch has unless it says otherwise."""
 
     link: Annotated[LinkKeys, Keys(LinkKeys)] = LinkKeys()
     host: Annotated[HostKeys, Keys(HostKeys)] = HostKeys()
+    switch: Annotated[SwitchKeys, Keys(SwitchKeys)] = SwitchKeys()
 
 
 class TransportSpec(Spec, frozen=True, kw_only=True):
@@ -263,6 +170,9 @@ class TransportSpec(Spec, frozen=True, kw_only=True):
     window: Annotated[int, Whole(1, 65536, "packets unacknowledged")] = 128
     credits: Annotated[bool, TRUTH] = False
     tc: Annotated[int, Whole(0, 255, "DSCP x 4 + ECN")] = 0
+    path: Annotated[tuple[str, ...] | None, PATH] = None
+    path_back: Annotated[tuple[str, ...] | None, PATH] = None
+    encaps: Annotated[Encaps | None, EncapsKind()] = None
 
 
 def _rights(value: object) -> int:
@@ -326,86 +236,11 @@ class ItemSpec(Spec, frozen=True, kw_only=True):
     recv_count: Annotated[int | None, Whole(0, MAX_COUNT)] = None
     recv_size: Annotated[int | None, SIZE] = None
     first_psn: Annotated[int | None, _PSN] = None
-    path: str = ""
-
-
-def _psn(value: object) -> tuple[int, bool]:
-    """Return a PSN, and whether it counts from the QP's first: `+7` does, `7` does not."""
-    relative = isinstance(value, str) and re.fullmatch(r"\+[0-9]{1,8}", value) is not None
-    psn = int(str(value)) if relative else value
-    if isinstance(psn, int) and not isinstance(psn, bool) and 0 <= psn < 1 << 24:
-        return psn, relative
-    raise units.UnitError(
-        f"{shown(value)} is no PSN; legal: 0 to 16777215, or +7 for the eighth of the QP"
-    )
-
-
-def _flow(value: object) -> str:
-    """Return the name of a flow, or of all flows of an item: its number."""
-    if isinstance(value, int | str) and not isinstance(value, bool) and value != "":
-        return str(value)
-    raise units.UnitError(
-        f"{shown(value)} is no flow; write an item's number, or a flow like 0/h0->h1/0"
-    )
-
-
-class WhereSpec(Spec, frozen=True, kw_only=True):
-    """What a fault matches."""
-
-    op: Annotated[str | None, Word("WRITE_MIDDLE")] = None
-    psn: Annotated[tuple[int, bool] | None, Scalar(_psn)] = None
-    dest_qp: Annotated[int | None, _PSN] = None
-    flow: Annotated[str | None, Scalar(_flow)] = None
-    retransmission: Annotated[bool | None, TRUTH] = None
-    proto: Annotated[str | None, OneOf(("roce", "icmp", "tcp", "udp", "arp", "any"))] = None
-
-
-class FaultSpec(Spec, frozen=True, kw_only=True):
-    """A fault of the `do:` kind: fires on chosen frames of one port."""
-
-    do: Annotated[
-        Literal["drop", "mark", "corrupt", "duplicate", "delay", "hold"],
-        OneOf(
-            ("drop", "mark", "corrupt", "duplicate", "delay", "hold"),
-            not_yet=("trim",),
-        ),
-    ]
-    on: Annotated[str, Word("h0:p0")]
-    where: Annotated[WhereSpec, Keys(WhereSpec)] = WhereSpec()
-    skip: Annotated[int, Whole(0, MAX_COUNT)] = 0
-    count: Annotated[int, Whole(1, MAX_COUNT)] = 1
-    delay: Annotated[Ns | None, TIME] = None
-    path: str = ""
-
-
-class ChangeSpec(Spec, frozen=True, kw_only=True):
-    """A fault of the `set:` kind: at a time, some keys of a direction get new values."""
-
-    at: Annotated[Ns, TIME]
-    on: Annotated[str, Word("h0->h1")]
-    set: Annotated[Shape, Keys(Shape)]
-    path: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FaultKind:
-    """`do: ... on: ...`, or `at: ... on: ... set: ...`."""
-
-    def read(self, tree: Tree, path: str, problems: list[str]) -> object:
-        if isinstance(tree, dict) and "down" in tree:
-            problems.append(
-                f"{path}.down: not there yet; to cut a link write set: {{loss: 100%}}"
-            )
-            return BAD
-        if isinstance(tree, dict) and "do" not in tree:
-            if "set" in tree or "at" in tree:
-                return Keys(ChangeSpec).read(tree, path, problems)
-            problems.append(
-                f"{path}: a fault is {{do: drop, on: h0:p0, ...}}"
-                " or {at: 1ms, on: h0->h1, set: {loss: 20%}}"
-            )
-            return BAD
-        return Keys(FaultSpec).read(tree, path, problems)
+    planes: Annotated[Literal["lowest", "spread"], OneOf(("lowest", "spread"))] = "lowest"
+    path: Annotated[tuple[str, ...] | None, PATH] = None
+    path_back: Annotated[tuple[str, ...] | None, PATH] = None
+    encaps: Annotated[Encaps | None, EncapsKind()] = None
+    location: str = ""
 
 
 class Bound(Spec, frozen=True, kw_only=True):
@@ -464,13 +299,11 @@ class CaptureSpec(Spec, frozen=True, kw_only=True):
 class Lab(Spec, frozen=True, kw_only=True):
     """A whole lab file."""
 
-    NOT_YET: ClassVar[dict[str, str]] = {
-        "fabric": "write the topology by hand: topology: {nodes: {...}, links: [...]}",
-        "wall_clock_ok": "no node lives in wall time yet",
-    }
+    NOT_YET: ClassVar[dict[str, str]] = {"wall_clock_ok": "no node lives in wall time yet"}
 
     name: Annotated[str, LAB_NAME]
-    topology: Annotated[TopologySpec, Keys(TopologySpec)]
+    fabric: Annotated[FabricSpec | None, FabricKind()] = None
+    topology: Annotated[TopologySpec, Keys(TopologySpec)] = TopologySpec()
     seed: Annotated[int, Whole(0, (1 << 63) - 1)] = 1
     dilation: Annotated[int | None, Or("auto", None, Whole(1, MAX_DILATION))] = None
     limit: Annotated[Ns, TIME] = 60 * S
@@ -479,6 +312,7 @@ class Lab(Spec, frozen=True, kw_only=True):
         dict[str, TransportSpec], Named(TRANSPORT_NAME, Keys(TransportSpec), MAX_TRANSPORTS)
     ] = field(default_factory=dict)
     workload: Annotated[tuple[ItemSpec, ...], Items(Keys(ItemSpec), MAX_ITEMS)] = ()
-    faults: Annotated[tuple[FaultSpec | ChangeSpec, ...], Items(FaultKind(), MAX_ITEMS)] = ()
+    srv6: Annotated[Srv6Spec | None, Keys(Srv6Spec)] = None
+    faults: Annotated[tuple[FaultSpec | TimedSpec, ...], Items(FaultKind(), MAX_ITEMS)] = ()
     expect: Annotated[tuple[tuple[Bound, ...], ...], Items(ExpectKind(), MAX_ITEMS)] = ()
     capture: Annotated[CaptureSpec, Keys(CaptureSpec)] = CaptureSpec()

@@ -39,20 +39,20 @@ def split_port(text: str) -> tuple[str, str]:
     return node, port
 
 
-def check_port_name(port: str, *, host: bool) -> None:
-    """Raise NameRefusedError unless a host (or another node) may call an interface `port`."""
+def check_port_name(port: str, kind: str) -> None:
+    """Raise NameRefusedError unless a node of that kind may call an interface `port`."""
     if len(port) > MAX_INTERFACE_NAME:
         raise NameRefusedError(
             f"{shown(port)} has {len(port)} characters; the kernel allows an interface"
             f" {MAX_INTERFACE_NAME}"
         )
-    if host:
+    if kind == "host":
         match = _HOST_PORT.fullmatch(port)
         if match is None or int(match[1]) >= MAX_HOST_PORTS:
             last = MAX_HOST_PORTS - 1
             raise NameRefusedError(f"{shown(port)} is no port of a host; legal: p0 to p{last}")
     elif _OTHER_PORT.fullmatch(port) is None:
-        raise NameRefusedError(f"{shown(port)} is no port of a bridge; legal: e0 to e9999")
+        raise NameRefusedError(f"{shown(port)} is no port of a {kind}; legal: e0 to e9999")
 
 
 def plane_of(port: str) -> int:

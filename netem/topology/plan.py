@@ -96,6 +96,7 @@ class SourceRoute(Frozen, frozen=True):
     segments: tuple[str, ...]
     source: str  # of the outer header
     mode: Literal["encaps", "encaps_red"] = "encaps_red"
+    via: tuple[str, ...] = ()  # the routers that own the segments, in order; for people
 
 
 class QpPlan(Frozen, frozen=True):
@@ -197,6 +198,7 @@ class ChangePlan(Frozen, frozen=True):
     at: Ns
     on: str  # port whose egress changes
     set: Impairment
+    is_end: bool = False  # takes back what an earlier one of the same fault brought
 
 
 class EventPlan(Frozen, frozen=True):

@@ -1,7 +1,8 @@
 """From a lab to a plan: every name, address and number decided, in the order of the file.
 
 The same lab and seed give the same plan to the byte, on any host, unless `dilation: auto` meets
-another calibration. Nothing is checked again: `netem.topology.load` has refused what cannot be.
+another calibration. Only what depends on the dilation is checked here; all else has been
+refused by `netem.topology.load`.
 """
 
 from collections.abc import Iterator
@@ -15,17 +16,16 @@ from netem.topology.dilation import (
     DEFAULT_CALIBRATION,
     Calibration,
     Course,
+    Need,
     Stream,
-    dilation,
+    need,
     port_loads,
 )
-from netem.topology.model import (
-    ChangeSpec,
-    FaultSpec,
-    Lab,
-    LinkSpec,
-    NodeSpec,
-)
+from netem.topology.engines import engine_problems, remarks
+from netem.topology.errors import LabError
+from netem.topology.fault_model import ChangeSpec, EventSpec, FaultSpec
+from netem.topology.link_model import LinkSpec
+from netem.topology.model import Lab, NodeSpec
 from netem.topology.mtu import mtu_sum
 from netem.topology.names import Names, plane_of
 from netem.topology.plan import (
@@ -41,23 +41,35 @@ from netem.topology.plan import (
     QpPlan,
     Where,
 )
+from netem.topology.routes import Routes
+from netem.topology.routing import Ground, Routing
+from netem.topology.schedule import events
 from netem.topology.settings import (
     direction_impairment,
+    kind_of,
+    link_engine,
     link_mtu,
     link_vlan,
+    roles,
+    source_path,
+    switch_keys,
     traits,
 )
-from netem.topology.shape import changed
+from netem.topology.shape import changed, written_keys
+from netem.topology.srv6 import Srv6, plane_of_router
+from netem.topology.switch_plan import SwitchPlan
+from netem.topology.switches import Cable, switch_plan, trim_how
 from netem.topology.wiring import Wiring, node_of
 from netem.topology.workload import Pairing
-from transports.clock import S
+from transports.clock import Ns, S
 
 
 def plan_lab(lab: Lab, *, calibration: Calibration = DEFAULT_CALIBRATION) -> Plan:
     """Return the plan of a lab that `load_lab` has made.
 
     `calibration` is what a packet costs on the host that will run it; it decides the dilation
-    where the lab says `auto`, and nothing else.
+    where the lab says `auto`, and nothing else. Raise LabError for what an engine cannot do at
+    that dilation.
     """
     return _Planner(lab).plan(calibration)
 
@@ -67,51 +79,75 @@ class _Planner:
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
-        specs = lab.topology.nodes
+        self._specs = lab.topology.nodes
         ends = [(link.endpoints[0], link.endpoints[1]) for link in lab.topology.links]
-        self._names = Names(specs, ends)
-        self._wiring = Wiring({name: spec.kind for name, spec in specs.items()}, ends)
+        self._names = Names(self._specs, ends)
+        self._wiring = Wiring(roles(lab), ends)
+        self._routing = Routing(self._wiring)
         self._link_of: dict[str, LinkSpec] = {}
         for link in lab.topology.links:
             self._link_of |= dict.fromkeys(link.endpoints, link)
-        hosts = [name for name, spec in specs.items() if spec.kind == "host"]
-        others = [name for name, spec in specs.items() if spec.kind != "host"]
-        self._index = {name: i for group in (hosts, others) for i, name in enumerate(group)}
-        self._hosts = {name: traits(lab, specs[name]) for name in hosts}
-        self._known = {
-            port: self._as_neighbour(port)
-            for port in self._link_of
-            if self._wiring.is_host(port)
+        self._hosts = {name: traits(lab, self._specs[name]) for name in self._wiring.hosts}
+        self._macs = {port: self._mac(port) for port in self._link_of}
+        self._ips = {
+            port: self._ip(port) for port in self._link_of if node_of(port) in self._hosts
         }
+        self._srv6 = Srv6(lab, self._wiring, self._routing, self._macs)
+        self._routes = Routes(self._wiring, self._routing, self._srv6, self._macs, self._ips)
         self._touched = self._touched_ports()
         self._egresses = {port: self._egress_of(port) for port in self._link_of}
 
     def plan(self, calibration: Calibration) -> Plan:
         lab = self._lab
-        pairing = Pairing(self._names, self._wiring, lab.seed)
+        ground = Ground(self._names, self._wiring, self._routing)
+        pairing = Pairing(ground, lab.seed)
         all_flows = list(flows(lab, pairing))
-        qps = queue_pairs(lab.seed, all_flows, {p: n.ip for p, n in self._known.items()})
+        qps = queue_pairs(lab, all_flows, self._ips, self._srv6)
+        needed = self._needed(all_flows, calibration)
+        dilation = lab.dilation or needed.rounded
+        impossible = engine_problems(lab, self._egresses, dilation)
+        if impossible:
+            raise LabError(impossible)
+        self._announce_routers()
         return Plan(
             name=lab.name,
             seed=lab.seed,
-            dilation=lab.dilation or self._dilation(all_flows, calibration),
+            dilation=dilation,
             limit_s=lab.limit / S,
             nodes=tuple(
                 self._node(name, spec, tuple(qps.get(name, ())))
-                for name, spec in lab.topology.nodes.items()
+                for name, spec in self._specs.items()
             ),
             links=tuple(self._link(link) for link in lab.topology.links),
             faults=tuple(self._faults()),
             changes=tuple(self._changes()),
+            events=events(
+                ((i, f) for i, f in enumerate(lab.faults) if isinstance(f, EventSpec)),
+                self._names,
+                self._wiring.ports,
+            ),
             expectations=tuple(
                 Expectation(bound.name, bound.op, bound.value)
                 for bounds in lab.expect
                 for bound in bounds
             ),
             capture=CapturePlan(self._captured(), lab.capture.max),
+            remarks=remarks(lab, self._egresses, dilation, needed),
         )
 
     # Nodes and links
+
+    def _mac(self, port: str) -> str:
+        node, name = port.split(":")
+        number, own = self._specs[node].number, plane_of(name)
+        if node in self._hosts:
+            return addresses.host_mac(number, own)
+        return addresses.other_mac(number, own)
+
+    def _ip(self, port: str) -> str:
+        node, name = port.split(":")
+        of = {"ipv6": addresses.host_ipv6, "ipv4": addresses.host_ipv4}
+        return of[self._hosts[node].family](self._specs[node].number, plane_of(name))
 
     def _egress_of(self, port: str) -> Impairment:
         return direction_impairment(self._lab, self._link_of[port], self._names, port)
@@ -120,20 +156,32 @@ class _Planner:
         """Return the ports whose egress a fault or a change of the lab file touches."""
         touched: set[str] = set()
         for fault in self._lab.faults:
-            touched.update(self._names.egresses(fault.on))
+            if isinstance(fault, EventSpec) and fault.on in self._names.nodes:
+                own = self._wiring.ports[fault.on]
+                touched.update(own, (self._names.peers[port] for port in own))
+            else:
+                touched.update(self._names.egresses(fault.on))
         return touched
 
+    def _announce_routers(self) -> None:
+        """Tell the routes which addresses routers have."""
+        has_v4 = any(traits.family == "ipv4" for traits in self._hosts.values())
+        for name in self._wiring.routers:
+            spec = self._specs[name]
+            plane = plane_of_router(spec)
+            v4 = addresses.router_ipv4(spec.number, plane) if has_v4 else None
+            self._routes.announce(name, addresses.router_ipv6(spec.number, plane), v4)
+
     def _node(self, name: str, spec: NodeSpec, qps: tuple[QpPlan, ...]) -> NodePlan:
-        ports = tuple(self._port(port) for port in self._wiring.ports[name])
         node = NodePlan(
             name=name,
-            kind=spec.kind,
-            index=self._index[name],
+            kind=kind_of(spec),
+            index=spec.number,
             seed=draw.derived_seed(self._lab.seed, f"node/{name}"),
-            ports=ports,
+            ports=tuple(self._port(port) for port in self._wiring.ports[name]),
         )
         if name not in self._hosts:
-            return node
+            return replace(node, switch=self._switch(name, spec))
         host = self._hosts[name]
         return replace(
             node,
@@ -141,6 +189,37 @@ class _Planner:
             stack=host.stack,
             neighbours=tuple(self._neighbours(name)),
             qps=qps,
+            routes=self._routes.of_host(name, host.family),
+            sids=self._srv6.sids(name),
+        )
+
+    def _switch(self, name: str, spec: NodeSpec) -> SwitchPlan | None:
+        """Return what a switch or a kernel router must know; None for a kernel bridge."""
+        if spec.kind == "bridge":
+            return None
+        plan = SwitchPlan(learning=False)
+        if spec.kind == "switch":
+            keys = switch_keys(self._lab, spec)
+            plan = switch_plan(keys, name=name, seed=self._lab.seed, cables=self._cables(name))
+        if self._wiring.roles[name] != "router":
+            return plan
+        own = self._routes.addresses[name]
+        return replace(
+            plan,
+            address=own.ipv6,
+            address_v4=own.ipv4,
+            routes=self._routes.of_router(name),
+            sids=self._srv6.sids(name),
+            steer=tuple(
+                self._srv6.steered(name, steer, own.ipv6, self._ips) for steer in spec.steer
+            ),
+        )
+
+    def _cables(self, name: str) -> tuple[Cable, ...]:
+        return tuple(
+            Cable(given.rate, given.delay, link_mtu(self._lab, self._link_of[port]))
+            for port in self._wiring.ports[name]
+            for given in (self._egresses[self._names.peers[port]],)
         )
 
     def _port(self, port: str) -> PortPlan:
@@ -150,31 +229,32 @@ class _Planner:
         node, name = port.split(":")
         plan = PortPlan(
             name=name,
-            mac=addresses.bridge_mac(self._index[node], plane_of(name)),
+            mac=self._macs[port],
             link=f"{a}--{b}",
             peer=peer,
             mtu=link_mtu(self._lab, link),
             vlan=link_vlan(self._lab, link),
+            faces="host" if self._wiring.is_host(peer) else "fabric",
         )
-        if not self._wiring.is_host(port):
+        if not self._is_ours(node):
+            return plan
+        plan = replace(
+            plan,
+            egress=self._egresses[port],
+            ingress=None if self._is_ours(node_of(peer)) else self._egresses[peer],
+        )
+        if node not in self._hosts:
             return plan
         return replace(
             plan,
-            mac=self._known[port].mac,
-            ipv6=self._known[port].ip if self._hosts[node].family == "ipv6" else None,
-            ipv4=self._known[port].ip if self._hosts[node].family == "ipv4" else None,
-            egress=self._egresses[port],
-            ingress=None if self._wiring.is_host(peer) else self._egresses[peer],
+            ipv6=self._ips[port] if self._hosts[node].family == "ipv6" else None,
+            ipv4=self._ips[port] if self._hosts[node].family == "ipv4" else None,
             trains=self._carries_trains(port, peer),
         )
 
-    def _as_neighbour(self, port: str) -> Neighbour:
-        """Return what others know about a host's port, with its own name for theirs."""
-        node, name = port.split(":")
-        index, plane = self._index[node], plane_of(name)
-        of = {"ipv6": addresses.host_ipv6, "ipv4": addresses.host_ipv4}
-        ip = of[self._hosts[node].family](index, plane)
-        return Neighbour(ip, addresses.host_mac(index, plane), name)
+    def _is_ours(self, node: str) -> bool:
+        """Say whether a process of ours sends what the node sends."""
+        return kind_of(self._specs[node]) in {"host", "switch"}
 
     def _carries_trains(self, port: str, peer: str) -> bool:
         """Say whether runs of packets may cross a link in one piece: nothing looks at them."""
@@ -190,11 +270,11 @@ class _Planner:
         """Yield who is in the segments of a host's ports, where families agree."""
         family = self._hosts[name].family
         for port in self._wiring.ports[name]:
-            own = self._known[port].port
-            for other in self._wiring.reach(port):
-                if self._hosts[node_of(other)].family == family:
-                    known = self._known[other]
-                    yield Neighbour(known.ip, known.mac, own)
+            own = port.partition(":")[2]
+            for other in self._wiring.segment(port):
+                host = self._hosts.get(node_of(other))
+                if host is not None and host.family == family:
+                    yield Neighbour(self._ips[other], self._macs[other], own)
 
     def _link(self, link: LinkSpec) -> LinkPlan:
         a, b = link.endpoints
@@ -206,13 +286,15 @@ class _Planner:
             a_to_b=self._egresses[a],
             b_to_a=self._egresses[b],
             wire=self._has_wire(a),
-            engine=link.engine,
+            engine=link_engine(self._lab, link),
         )
 
     def _has_wire(self, port: str) -> bool:
         """Say whether a process of ours sits on the link: the kernel at both ends, and work."""
         ends = {port, self._names.peers[port]}
-        if any(self._wiring.is_host(end) for end in ends):
+        if any(self._is_ours(node_of(end)) for end in ends):
+            return False
+        if link_engine(self._lab, self._link_of[port]) == "tc":
             return False
         idle = all(self._egresses[end].is_neutral for end in ends)
         return not idle or bool(ends & self._touched)
@@ -239,37 +321,49 @@ class _Planner:
                     skip=fault.skip,
                     count=fault.count,
                     delay=fault.delay or 0,
+                    trim=None if fault.trim is None else trim_how(fault.trim),
                 )
 
     def _changes(self) -> Iterator[ChangePlan]:
-        """Yield the changes in the order of time, each laid over those before it."""
-        specs = [(i, f) for i, f in enumerate(self._lab.faults) if isinstance(f, ChangeSpec)]
-        state: dict[str, Impairment] = {}
-        for index, spec in sorted(specs, key=lambda pair: (pair[1].at, pair[0])):
-            for port in self._names.egresses(spec.on):
-                state[port] = changed(state.get(port) or self._egresses[port], spec.set)
-                yield ChangePlan(index, spec.at, port, state[port])
+        """Yield the changes in the order of time, each laid over those before it.
 
-    def _captured(self) -> tuple[str, ...]:
+        One that holds for a time ends by another, which returns its keys, and no others, to
+        what they were before.
+        """
+        steps: list[tuple[Ns, int, bool, ChangeSpec]] = []
+        for index, spec in enumerate(self._lab.faults):
+            if isinstance(spec, ChangeSpec):
+                steps.append((spec.at, index, False, spec))
+                if spec.length is not None:
+                    steps.append((spec.at + spec.length, index, True, spec))
+        state = dict(self._egresses)
+        before: dict[tuple[int, str], Impairment] = {}
+        for at, index, is_end, spec in sorted(steps, key=lambda step: step[:3]):
+            for port in self._names.egresses(spec.on):
+                if is_end:
+                    old = before[index, port]
+                    keys = {key: getattr(old, key) for key in written_keys(spec.set)}
+                    state[port] = replace(state[port], **keys)
+                else:
+                    before[index, port] = state[port]
+                    state[port] = changed(state[port], spec.set)
+                yield ChangePlan(index, at, port, state[port], is_end=is_end)
+
+    def _captured(self) -> tuple[str, ...] | None:
         wanted = self._lab.capture.links
         if wanted == "all":
             return tuple(self._names.links)
         return tuple(dict.fromkeys(self._names.link(text) for text in wanted))
 
-    def _dilation(self, all_flows: list[Flow], calibration: Calibration) -> int:
-        """Return the dilation that `auto` means."""
+    # Dilation
+
+    def _needed(self, all_flows: list[Flow], calibration: Calibration) -> Need:
+        """Return how much slower than real time this host must run the lab, and for whom."""
         rates = {port: given.rate for port, given in self._egresses.items()}
-        courses = []
-        for flow in all_flows:
-            there = tuple(hop.sender for hop in flow.pair.way)
-            back = tuple(hop.receiver for hop in flow.pair.way)
-            data, acks = (back, there) if flow.item.op == "read" else (there, back)
-            family = self._hosts[node_of(flow.pair.source)].family
-            courses.append(Course(data, acks, mtu_sum(flow.transport.mtu, family).frame))
-        kinds = {
-            name: self._hosts[name].mode if name in self._hosts else "bridge"
-            for name in self._lab.topology.nodes
-        }
+        if not any(rates.values()):
+            return Need(0.0, "")
+        courses = (self._course(flow) for flow in all_flows)
+        kinds = {name: self._cost(name) for name in self._specs}
         streams = []
         for port, packets in port_loads(courses, rates).items():
             sender, receiver = node_of(port), node_of(self._names.peers[port])
@@ -280,4 +374,21 @@ class _Planner:
                 streams.append(Stream(sender, wire, packets))
                 sender = wire
             streams.append(Stream(sender, receiver, packets))
-        return dilation(streams, kinds, calibration)
+        return need(streams, kinds, calibration)
+
+    def _course(self, flow: Flow) -> Course:
+        pair = flow.pair
+        path = source_path(self._lab, flow.item)
+        via, back_via = self._srv6.led(path, pair.source, pair.target)
+        there = self._routing.share(pair.source, pair.target, via)
+        back = self._routing.share(pair.target, pair.source, back_via)
+        data, acks = (back, there) if flow.item.op == "read" else (there, back)
+        family = self._hosts[node_of(pair.source)].family
+        return Course(data, acks, mtu_sum(flow.transport.mtu, family).frame)
+
+    def _cost(self, name: str) -> str:
+        """Return what a packet costs at a node, as a name that Calibration has."""
+        if name in self._hosts:
+            return self._hosts[name].mode
+        kind = kind_of(self._specs[name])
+        return "switch" if kind == "switch" else "bridge"

@@ -213,10 +213,15 @@ class _Field(msgspec.Struct, frozen=True):
 
 @cache
 def _fields(spec: type[Spec]) -> dict[str, _Field]:
-    """Return the keys of a Spec; a field whose annotation has no kind is not a key."""
+    """Return the keys of a Spec, its own before inherited ones.
+
+    A field whose annotation has no kind is not a key.
+    """
     hints = get_type_hints(spec, include_extras=True)
+    fields = {field.name: field for field in msgspec.structs.fields(spec)}
+    names = [name for base in spec.__mro__ for name in vars(base).get("__annotations__", ())]
     keys = {}
-    for field in msgspec.structs.fields(spec):
+    for field in (fields[name] for name in dict.fromkeys(names) if name in fields):
         metadata = getattr(hints[field.name], "__metadata__", ())
         if metadata:
             keys[field.encode_name] = _Field(field.name, metadata[0], field.required)
@@ -232,7 +237,7 @@ def read_keys(spec: type[SpecT], tree: Tree, path: str, problems: list[str]) -> 
     """Return the Spec that a mapping says; None, with the problems noted, if there is none.
 
     An optional key that could not be read counts as not written, so that the rest of the lab is
-    still looked at. A field `path` of the Spec, if there is one, is set to the mapping's path.
+    still looked at. A field `location` of the Spec, if there is one, is set to the path.
     """
     if not isinstance(tree, dict):
         legal = ", ".join(_fields(spec))
@@ -245,7 +250,7 @@ def read_keys(spec: type[SpecT], tree: Tree, path: str, problems: list[str]) -> 
         elif key not in known:
             problems.append(f"{joined(path, key)}: unknown key{suggestion(key, known)}")
     # Any: each value is what its annotation's kind has read.
-    values: dict[str, Any] = {"path": path} if "path" in spec.__struct_fields__ else {}
+    values: dict[str, Any] = {"location": path} if "location" in spec.__struct_fields__ else {}
     complete = True
     for key, field in known.items():
         if key in tree:
@@ -264,5 +269,8 @@ RATE = Scalar(units.parse_rate)
 SIZE = Scalar(units.parse_size)
 OFFSET = Scalar(units.parse_offset)
 PERCENT = Scalar(units.parse_percent)
+SHARE = Scalar(units.parse_share)
+DISTANCE = Scalar(units.parse_distance)
+RATIO = Scalar(units.parse_ratio)
 RNR_TIMER = Scalar(units.parse_rnr_timer)
 TRUTH = Truth()

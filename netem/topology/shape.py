@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from netem.impair.model import NEUTRAL, Impairment
-from netem.topology.model import NO_RATE, Shape
+from netem.topology.link_model import NO_RATE, Shape
 
 _KEYS = Shape.__struct_fields__
 
@@ -20,10 +20,15 @@ def impairment(*shapes: Shape) -> Impairment:
 
 def changed(before: Impairment, shape: Shape) -> Impairment:
     """Return `before` with the keys that `shape` writes, the rest as it was."""
-    written = {key: getattr(shape, key) for key in _KEYS if getattr(shape, key) is not None}
+    written = {key: getattr(shape, key) for key in written_keys(shape)}
     if written.get("rate") == NO_RATE:
         written["rate"] = None
     return replace(before, **written)
+
+
+def written_keys(shape: Shape) -> list[str]:
+    """Return the keys that a shape writes."""
+    return [key for key in _KEYS if getattr(shape, key) is not None]
 
 
 def idle_keys(given: Impairment) -> Iterator[tuple[str, str]]:
@@ -34,8 +39,3 @@ def idle_keys(given: Impairment) -> Iterator[tuple[str, str]]:
         yield "gap", "does nothing without reorder"
     if given.distribution != "uniform" and not given.jitter:
         yield "distribution", "does nothing without jitter"
-
-
-def writes_anything(shape: Shape) -> bool:
-    """Say whether the shape has any key."""
-    return any(asdict(shape)[key] is not None for key in _KEYS)

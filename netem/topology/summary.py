@@ -1,19 +1,22 @@
 """What a plan would build, as data: for `validate`, and for whoever draws a lab."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
 from netem.impair.describe import describe, describe_fault
-from netem.topology.mtu import mtu_sum
-from netem.topology.plan import LinkPlan, NodePlan, Plan, PortPlan, QpPlan
+from netem.topology.mtu import mtu_sum, srv6_parts
+from netem.topology.plan import LinkPlan, NodePlan, Plan, PortPlan, QpPlan, SourceRoute
+from netem.topology.routing import Routing
+from netem.topology.schedule import describe_event
+from netem.topology.switch_plan import SwitchPlan
 from netem.topology.units import (
     format_ack_timeout,
     format_rnr_timer,
     format_size,
     format_time,
 )
-from netem.topology.wiring import Hop, Wiring
+from netem.topology.wiring import Wiring, role_of
 
 
 class PortSummary(Struct, frozen=True):
@@ -36,6 +39,9 @@ class NodeSummary(Struct, frozen=True):
     stack: str
     ports: tuple[PortSummary, ...]
     queue_pairs: int
+    classes: tuple[str, ...]  # of a switch: "0 limit 64KiB, ecn 16KiB to 48KiB, trims"
+    routes: int
+    sids: tuple[str, ...]  # "fcbb:bb00:1101::/48 uN"
 
 
 class FlowSummary(Struct, frozen=True):
@@ -60,11 +66,13 @@ class PathSummary(Struct, frozen=True):
     source: str
     target: str
     transport: str
-    links: tuple[str, ...]
+    links: tuple[str, ...]  # all that it may cross: equal ways included
+    segments: tuple[str, ...]  # of SRv6, in the order of the way; (): by the routes alone
     sum: str  # "Ethernet 14 | IPv6 40 + ... = 1108 (frame 1122)"
     packet: int  # bytes from the IP header on
     frame: int
-    mtu: int  # the smallest on the way
+    mtu: int  # the smallest on the way ...
+    smallest: str  # ... and a link that has it
 
 
 class Summary(Struct, frozen=True):
@@ -78,8 +86,10 @@ class Summary(Struct, frozen=True):
     paths: tuple[PathSummary, ...]
     faults: tuple[str, ...]
     changes: tuple[str, ...]
+    events: tuple[str, ...]
     expectations: tuple[str, ...]
     captured: tuple[str, ...]
+    remarks: tuple[str, ...]
     memory: int  # bytes of all regions
 
 
@@ -92,56 +102,92 @@ def summary(plan: Plan) -> Summary:
         for node, qp in qps
         if qp.role == "requester"
     )
+    links = {link.name: link for link in plan.links}
+    source_routes = {
+        qp.flow: qp.source_route
+        for _, qp in qps
+        if qp.role == "requester" and qp.source_route is not None
+    }
     return Summary(
         name=plan.name,
         seed=plan.seed,
         dilation=plan.dilation,
-        nodes=tuple(_node(plan, node) for node in plan.nodes),
+        nodes=tuple(_node(links, node) for node in plan.nodes),
         flows=flows,
-        paths=tuple(_paths(plan, flows)),
+        paths=tuple(_paths(plan, flows, source_routes)),
         faults=tuple(describe_fault(fault) for fault in plan.faults),
         changes=tuple(
             f"at {format_time(change.at)} {change.on}: {describe(change.set)}"
             for change in plan.changes
         ),
+        events=tuple(describe_event(event) for event in plan.events),
         expectations=tuple(
             f"{e.name} {e.op} {e.value:g}" if e.op and e.value is not None else e.name
             for e in plan.expectations
         ),
         captured=tuple(link.name for link in plan.links if plan.captures(link.name)),
+        remarks=plan.remarks,
         memory=sum(qp.region.size for _, qp in qps),
     )
 
 
-def _node(plan: Plan, node: NodePlan) -> NodeSummary:
+def _node(links: Mapping[str, LinkPlan], node: NodePlan) -> NodeSummary:
     is_host = node.kind == "host"
+    switch = node.switch
     return NodeSummary(
         name=node.name,
         kind=node.kind,
         mode=node.mode if is_host else "",
         stack=node.stack if is_host else "",
-        ports=tuple(_port(plan, node, port) for port in node.ports),
+        ports=tuple(_port(links[port.link], node, port) for port in node.ports),
         queue_pairs=len(node.qps),
+        classes=tuple(_classes(switch)) if switch and node.kind == "switch" else (),
+        routes=len(switch.routes if switch else node.routes),
+        sids=tuple(
+            f"{sid.prefix} {sid.behaviour}" for sid in (switch.sids if switch else node.sids)
+        ),
     )
 
 
-def _port(plan: Plan, node: NodePlan, port: PortPlan) -> PortSummary:
+def _classes(switch: SwitchPlan) -> Iterator[str]:
+    """Yield what each class of a switch does, in words."""
+    for number, queue in enumerate(switch.queues):
+        words = [f"{number} {queue.name}".rstrip(), queue.sched]
+        if queue.sched == "dwrr":
+            words[-1] += f" {queue.weight}"
+        words.append(
+            f"alpha {queue.alpha:g}"
+            if queue.limit is None
+            else f"limit {format_size(queue.limit)}"
+        )
+        if queue.ecn is not None:
+            low, high = format_size(queue.ecn.kmin), format_size(queue.ecn.kmax)
+            words.append(f"ecn {low} to {high}")
+        if queue.action == "trim":
+            words.append("trims")
+        if queue.pfc is not None:
+            xoff = "dynamic" if queue.pfc.xoff is None else format_size(queue.pfc.xoff)
+            words.append(f"pfc {xoff}, headroom {format_size(queue.pfc.headroom)}")
+        yield ", ".join(words)
+
+
+def _port(link: LinkPlan, node: NodePlan, port: PortPlan) -> PortSummary:
     name = f"{node.name}:{port.name}"
-    link = next(link for link in plan.links if link.name == port.link)
     done = describe(link.a_to_b if link.a == name else link.b_to_a)
+    who = "tc" if link.engine == "tc" else _who(node, link, port)
     return PortSummary(
         name=name,
         peer=port.peer,
         mac=port.mac,
         address=port.ipv6 or port.ipv4 or "",
         mtu=port.mtu,
-        sends=done if done == "none" else f"{done} (by {_who(node, link, port)})",
+        sends=done if done == "none" else f"{done} (by {who})",
     )
 
 
 def _who(node: NodePlan, link: LinkPlan, port: PortPlan) -> str:
     """Return who applies the impairment of what a port sends."""
-    if node.kind == "host":
+    if node.kind in {"host", "switch"}:
         return node.name
     return "a wire process" if link.wire else port.peer.partition(":")[0]
 
@@ -162,32 +208,42 @@ def _flow(source: str, target: str, qp: QpPlan) -> FlowSummary:
     )
 
 
-def _paths(plan: Plan, flows: tuple[FlowSummary, ...]) -> Iterator[PathSummary]:
-    """Yield each way that a transport takes, once."""
+def _paths(
+    plan: Plan, flows: tuple[FlowSummary, ...], routes: Mapping[str, SourceRoute]
+) -> Iterator[PathSummary]:
+    """Yield each way that a transport takes, once; `routes` are those of flows, by name."""
     ports = {f"{node.name}:{port.name}": port for node in plan.nodes for port in node.ports}
     wiring = Wiring(
-        {node.name: node.kind for node in plan.nodes}, ((link.a, link.b) for link in plan.links)
+        {node.name: role_of(node) for node in plan.nodes},
+        ((link.a, link.b) for link in plan.links),
     )
-    reach: dict[str, dict[str, tuple[Hop, ...]]] = {}
+    routing = Routing(wiring)
     seen = set()
     for flow in flows:
-        key = flow.source, flow.target, flow.transport
+        route = routes.get(flow.flow)
+        key = flow.source, flow.target, flow.transport, route
         if key in seen:
             continue
         seen.add(key)
-        if flow.source not in reach:
-            reach[flow.source] = wiring.reach(flow.source)
-        links = [plan.links[hop.link] for hop in reach[flow.source][flow.target]]
+        crossed = routing.share(flow.source, flow.target, route.via if route else ())
+        links = [plan.links[n] for n in dict.fromkeys(wiring.hop(p).link for p in crossed)]
         port = ports[flow.source]
-        family = "ipv6" if port.ipv6 else "ipv4"
-        parts = mtu_sum(flow.path_mtu, family, tagged=port.vlan is not None)
+        parts = mtu_sum(
+            flow.path_mtu,
+            "ipv6" if port.ipv6 else "ipv4",
+            tagged=port.vlan is not None,
+            around=srv6_parts(route) if route else (),
+        )
+        smallest = min(links, key=lambda link: link.mtu)
         yield PathSummary(
             source=flow.source,
             target=flow.target,
             transport=flow.transport,
             links=tuple(link.name for link in links),
+            segments=route.segments if route else (),
             sum=parts.text,
             packet=parts.packet,
             frame=parts.frame,
-            mtu=min(link.mtu for link in links),
+            mtu=smallest.mtu,
+            smallest=smallest.name,
         )

@@ -8,6 +8,8 @@ binary and say so, and tc's `bps`, bytes per second, does not exist here.
 
 import re
 from collections.abc import Mapping
+from math import gcd
+from typing import NamedTuple
 
 from netem.topology.errors import shown
 from transports.clock import Ns
@@ -18,12 +20,24 @@ RATES: Mapping[str, int] = {
     "bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9, "tbit": 10**12,
 }  # fmt: skip
 SIZES: Mapping[str, int] = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+DISTANCES: Mapping[str, int] = {"m": 1, "km": 1_000}
 
 MAX_TIME: Ns = 10**15  # eleven days: longer is a slip, and sums must stay within 64 bits
 MAX_RATE = 10**15  # a petabit per second
 MAX_SIZE = 1 << 40  # a tebibyte
+MAX_DISTANCE = 40_000_000  # metres: once round the earth
 
+MAX_RATIO = 1000
+
+_RATIO = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(?::([0-9]{1,9}(?:\.[0-9]{1,6})?))?")
 _QUANTITY = re.compile(r"([+-]?)([0-9]{1,18})(?:\.([0-9]{1,18}))?\s?([A-Za-z%]*)")
+
+
+class Ratio(NamedTuple):
+    """One quantity to another, as in oversubscription: 3:1 is three down for one up."""
+
+    one: int
+    other: int
 
 
 class UnitError(ValueError):
@@ -53,6 +67,39 @@ def parse_offset(value: object) -> int:
     if isinstance(value, str) and value.startswith("-"):
         return -parse_size(value[1:])
     return parse_size(value)
+
+
+def parse_distance(value: object) -> int:
+    """Return the metres that `40km` mean."""
+    return _parse(value, DISTANCES, "distance", "40km", MAX_DISTANCE)
+
+
+def parse_share(value: object) -> float:
+    """Return a probability written as a percentage or, as switches have it, as 0 to 1."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and isinstance(value, int | float):
+        if 0 <= value <= 1:
+            return float(value)
+        raise UnitError(f"{shown(value)} is out of range; legal: 0 to 1, or 0% to 100%")
+    return parse_percent(value)
+
+
+def parse_ratio(value: object) -> Ratio:
+    """Return the ratio, above 0, that `4.5:1` or `3` mean, in lowest terms."""
+    is_written = isinstance(value, int | float | str) and not isinstance(value, bool)
+    match = _RATIO.fullmatch(str(value)) if is_written else None
+    if match is not None:
+        one, other = _scaled(match[1]), _scaled(match[2] or "1")
+        if 0 < one <= MAX_RATIO * other:
+            shared = gcd(one, other)
+            return Ratio(one // shared, other // shared)
+    raise UnitError(f"{shown(value)} is no ratio; write for example 3:1, at most {MAX_RATIO}:1")
+
+
+def _scaled(number: str) -> int:
+    """Return a decimal number times a million."""
+    whole, _, decimals = number.partition(".")
+    return int(whole) * 1_000_000 + int(f"{decimals:0<6}")
 
 
 def parse_percent(value: object) -> float:

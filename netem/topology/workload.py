@@ -4,16 +4,27 @@ from typing import NamedTuple
 
 from netem.topology import draw
 from netem.topology.model import ItemSpec, Pattern
-from netem.topology.names import NameRefusedError, Names
-from netem.topology.wiring import Hop, Wiring, node_of
+from netem.topology.names import NameRefusedError
+from netem.topology.routing import Ground
+from netem.topology.wiring import node_of
 
 
 class Pair(NamedTuple):
-    """A requester's port, a responder's port, and the links between."""
+    """A requester's port and a responder's port that reach each other."""
 
     source: str
     target: str
-    way: tuple[Hop, ...]
+
+
+class Ends(NamedTuple):
+    """The pairs of ports of a requester's and a responder's host, the lowest plane first."""
+
+    pairs: tuple[Pair, ...]
+    first: int = 0  # of them: the first queue pair takes this one, the next ones those behind
+
+    def pair(self, number: int) -> Pair:
+        """Return the pair of ports of queue pair `number`."""
+        return self.pairs[(self.first + number) % len(self.pairs)]
 
 
 class NoPairError(ValueError):
@@ -27,27 +38,37 @@ class NoPairError(ValueError):
 class Pairing:
     """Finds the pairs of a lab's items; remembers who reaches whom."""
 
-    def __init__(self, names: Names, wiring: Wiring, seed: int) -> None:
-        self._names = names
-        self._wiring = wiring
+    def __init__(self, ground: Ground, seed: int) -> None:
+        self._names, self._wiring, self._routing = ground
         self._seed = seed
-        self._reach: dict[str, dict[str, tuple[Hop, ...]]] = {}
+        self._hosts = ground.wiring.hosts
+        self._is_host = frozenset(self._hosts)
 
-    def pairs(self, index: int, item: ItemSpec) -> list[Pair]:
-        """Return the pairs of item `index`, in a fixed order; raise NoPairError."""
+    def pairs(self, index: int, item: ItemSpec) -> list[Ends]:
+        """Return the ends of item `index`, in a fixed order; raise NoPairError."""
         if item.pattern is not None:
             ends = self._by_pattern(index, item, item.pattern)
-            return [self._pair(source, target, "pattern") for source, target in ends]
-        if item.source is None or item.target is None:
-            key = "from" if item.source is None else "to"
-            raise NoPairError(key, "missing; or write a pattern")
-        return [self._pair(item.source, item.target, "to")]
+            key = "pattern"
+        elif item.source is None or item.target is None:
+            missing = "from" if item.source is None else "to"
+            raise NoPairError(missing, "missing; or write a pattern")
+        else:
+            ends = [(item.source, item.target)]
+            key = "to"
+        found = []
+        for number, (source, target) in enumerate(ends):
+            pairs = self._pairs(source, target, key)
+            if item.planes == "lowest":
+                found.append(Ends(pairs[:1]))
+            else:
+                found.append(Ends(pairs, number % len(pairs)))
+        return found
 
     def _by_pattern(
         self, index: int, item: ItemSpec, pattern: Pattern
     ) -> list[tuple[str, str]]:
         """Return requester and responder of each pair."""
-        hosts = self._wiring.hosts
+        hosts = self._hosts
         if item.source is not None:
             raise NoPairError("from", f"{pattern} has its own; leave it out")
         if item.target is not None and pattern != "incast":
@@ -74,23 +95,30 @@ class Pairing:
                 self._names.port(written)
         except NameRefusedError as error:
             raise NoPairError(key, str(error)) from None
-        if node not in self._wiring.hosts:
-            hosts = ", ".join(self._wiring.hosts[:32])
+        if node not in self._is_host:
+            hosts = ", ".join(self._hosts[:32])
             raise NoPairError(key, f"{node} is no host; legal: {hosts}")
 
-    def _pair(self, source: str, target: str, key: str) -> Pair:
-        """Return the first pair of ports, lowest plane first, that a way joins."""
+    def _pairs(self, source: str, target: str, key: str) -> tuple[Pair, ...]:
+        """Return the pairs of ports that reach each other, lowest planes first.
+
+        A port has one partner: the lowest of the other host's that is not another's.
+        """
         self._check_host("from", source)
         self._check_host("to", target)
         if node_of(source) == node_of(target):
             raise NoPairError(key, f"{node_of(source)} cannot send to itself")
+        found = []
+        left = self._ports(target)
         for port in self._ports(source):
-            if port not in self._reach:
-                self._reach[port] = self._wiring.reach(port)
-            for other in self._ports(target):
-                if other in self._reach[port]:
-                    return Pair(port, other, self._reach[port][other])
-        raise NoPairError(key, f"no way from {source} to {target}")
+            for other in left:
+                if self._routing.reaches(port, other):
+                    found.append(Pair(port, other))
+                    left = [one for one in left if one != other]
+                    break
+        if not found:
+            raise NoPairError(key, f"no way from {source} to {target}")
+        return tuple(found)
 
     def _ports(self, written: str) -> list[str]:
         return [written] if ":" in written else self._wiring.ports[written]

@@ -3,14 +3,19 @@
 from collections.abc import Iterator
 
 from netem.topology.errors import shown
-from netem.topology.model import ATOMICS, RECEIVE_OPS, FaultSpec, ItemSpec, Lab
-from netem.topology.names import Names
+from netem.topology.fault_model import FaultSpec
+from netem.topology.model import ATOMICS, RECEIVE_OPS, ItemSpec, Lab
+from netem.topology.mtu import mtu_sum, srv6_parts
+from netem.topology.oversize import too_small
+from netem.topology.plan import SourceRoute
 from netem.topology.regions import MAX_MEMORY, budget, region_sizes
-from netem.topology.settings import traits, transport_of
+from netem.topology.routing import Ground
+from netem.topology.settings import SourcePath, source_path, traits, transport_of
 from netem.topology.spelling import suggestion
+from netem.topology.srv6 import PathError, Srv6
 from netem.topology.units import format_size
-from netem.topology.wiring import Wiring, node_of
-from netem.topology.workload import NoPairError, Pair, Pairing
+from netem.topology.wiring import node_of
+from netem.topology.workload import Ends, NoPairError, Pair, Pairing
 
 MAX_MESSAGE = 1 << 31  # bytes. IBTA vol. 1, section 9.7.7
 MAX_FLOWS = 16_384  # Limit: of a lab; a QP pair costs each end some 10 KiB
@@ -19,9 +24,11 @@ MAX_FLOWS = 16_384  # Limit: of a lab; a QP pair costs each end some 10 KiB
 class WorkloadCheck:
     """The checks of one lab's workload."""
 
-    def __init__(self, lab: Lab, names: Names, wiring: Wiring, problems: list[str]) -> None:
+    def __init__(self, lab: Lab, ground: Ground, srv6: Srv6, problems: list[str]) -> None:
         self._lab = lab
-        self._pairing = Pairing(names, wiring, lab.seed)
+        self._ground = ground
+        self._srv6 = srv6
+        self._pairing = Pairing(ground, lab.seed)
         self._problems = problems
 
     def check(self) -> None:
@@ -34,7 +41,7 @@ class WorkloadCheck:
         if len(self._problems) == before:
             self._check_flows(pairs)
 
-    def _check_flows(self, pairs: list[list[Pair]]) -> None:
+    def _check_flows(self, pairs: list[list[Ends]]) -> None:
         """Refuse faults on flows that the workload does not have."""
         faults = [fault for fault in self._lab.faults if isinstance(fault, FaultSpec)]
         if all(fault.where.flow is None for fault in faults):
@@ -42,16 +49,18 @@ class WorkloadCheck:
         known: dict[str, None] = {}
         for index, (item, found) in enumerate(zip(self._lab.workload, pairs, strict=True)):
             known[str(index)] = None
-            for pair in found:
+            for pair in (one.pairs[0] for one in found):
                 ends = f"{index}/{node_of(pair.source)}->{node_of(pair.target)}"
                 known |= dict.fromkeys((ends, *(f"{ends}/{n}" for n in range(item.qps))))
         for fault in faults:
             flow = fault.where.flow
             if flow is not None and flow not in known:
                 rest = suggestion(flow, known)
-                self._problems.append(f"{fault.path}.where.flow: no flow {shown(flow)}{rest}")
+                self._problems.append(
+                    f"{fault.location}.where.flow: no flow {shown(flow)}{rest}"
+                )
 
-    def _check_size(self, pairs: list[list[Pair]]) -> None:
+    def _check_size(self, pairs: list[list[Ends]]) -> None:
         flows = sum(
             len(found) * item.qps for item, found in zip(self._lab.workload, pairs, strict=True)
         )
@@ -69,17 +78,22 @@ class WorkloadCheck:
                 f" at most {MAX_MEMORY >> 20} MiB"
             )
 
-    def _check_item(self, index: int, item: ItemSpec) -> list[Pair]:
+    def _check_item(self, index: int, item: ItemSpec) -> list[Ends]:
         """Note the problems of one item; return its pairs, none if they cannot be found."""
-        self._problems.extend(f"{item.path}.{line}" for line in _item_problems(index, item))
+        self._problems.extend(f"{item.location}.{line}" for line in _item_problems(index, item))
         if transport_of(self._lab, item) not in self._lab.transports:
             self._no_transport(item)
         try:
             pairs = self._pairing.pairs(index, item)
         except NoPairError as error:
-            self._problems.append(f"{item.path}.{error.key}: {error}")
+            self._problems.append(f"{item.location}.{error.key}: {error}")
             return []
-        self._check_families(item, pairs)
+        one_each = [ends.pairs[0] for ends in pairs]
+        self._check_families(item, one_each)
+        if (path := source_path(self._lab, item)) is not None:
+            self._check_path(item, path, one_each)
+        elif item.encaps is not None:
+            self._problems.append(f"{item.location}.encaps: does nothing without a path")
         return pairs
 
     def _no_transport(self, item: ItemSpec) -> None:
@@ -88,7 +102,53 @@ class WorkloadCheck:
             line = f"missing; legal: {', '.join(known)}"
         else:
             line = f"no transport {shown(item.transport)}{suggestion(item.transport, known)}"
-        self._problems.append(f"{item.path}.transport: {line}")
+        self._problems.append(f"{item.location}.transport: {line}")
+
+    def _check_path(self, item: ItemSpec, path: SourcePath, pairs: list[Pair]) -> None:
+        """Refuse segments that are not there, and packets that the way cannot carry."""
+        for pair in pairs:
+            ends = pair.source, pair.target
+            if any(self._mode(port) != "frame" for port in ends):
+                name = next(node_of(port) for port in ends if self._mode(port) != "frame")
+                self._problems.append(
+                    f"{path.key}.path: {name} is in datagram mode, in which the kernel writes"
+                    " the headers; write mode: frame"
+                )
+                return
+            for back in (False, True):
+                try:
+                    route = self._srv6.route(
+                        path, ends[::-1] if back else ends, "::", back=back
+                    )
+                except PathError as error:
+                    key = "path_back" if back else "path"
+                    element = "" if error.element is None else f"[{error.element}]"
+                    self._problems.append(f"{path.key}.{key}{element}: {error}")
+                    return
+                if route is not None and self._is_too_large(item, route, pair, back=back):
+                    return
+
+    def _mode(self, port: str) -> str:
+        return traits(self._lab, self._lab.topology.nodes[node_of(port)]).mode
+
+    def _is_too_large(
+        self, item: ItemSpec, route: SourceRoute, pair: Pair, *, back: bool
+    ) -> bool:
+        """Note the links that are too small for what a path makes of a packet, if any."""
+        name = transport_of(self._lab, item) or ""
+        family = traits(self._lab, self._lab.topology.nodes[node_of(pair.source)]).family
+        needed = mtu_sum(self._lab.transports[name].mtu, family, around=srv6_parts(route))
+        ends = (pair.target, pair.source) if back else (pair.source, pair.target)
+        crossed = self._ground.routing.share(*ends, route.via)
+        links = {self._ground.wiring.hop(port).link: None for port in crossed}
+        what = f"transport {name} with the path of {item.location}"
+        found = list(
+            too_small(
+                self._lab, [self._lab.topology.links[link] for link in links], needed, what
+            )
+        )
+        self._problems.extend(line for line in found if line not in self._problems)
+        return bool(found)
 
     def _check_families(self, item: ItemSpec, pairs: list[Pair]) -> None:
         nodes = self._lab.topology.nodes
@@ -99,7 +159,7 @@ class WorkloadCheck:
             )
             if one != other:
                 self._problems.append(
-                    f"{item.path}.to: {node_of(pair.source)} has {one} and"
+                    f"{item.location}.to: {node_of(pair.source)} has {one} and"
                     f" {node_of(pair.target)} has {other}; give both one family"
                 )
                 return

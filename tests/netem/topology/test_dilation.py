@@ -115,4 +115,15 @@ RATES = {"a": 8_000_000, "b": 16_000_000, "c": None, "x": 8_000_000, "y": None}
     ids=["no rate", "acks", "the slowest link decides", "shared", "added", "incast"],
 )
 def test_a_flow_fills_the_slowest_link_of_its_way(courses, loads):
-    assert port_loads(courses, RATES) == loads
+    whole = [Course(whole_of(c.data), whole_of(c.acks), c.frame) for c in courses]
+    assert port_loads(whole, RATES) == loads
+
+
+def whole_of(ports):
+    return dict.fromkeys(ports, 1.0)
+
+
+def test_a_flow_that_parts_fills_a_part_of_each_way():
+    parted = Course({"a": 1.0, "b": 0.5, "x": 0.5}, {"y": 0.25}, 1000)
+    assert port_loads([parted], RATES) == {"a": 1000, "b": 500, "x": 500, "y": 15.625}
+    assert port_loads([parted] * 3, RATES)["x"] == 500  # they share what a carries

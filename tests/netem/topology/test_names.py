@@ -80,19 +80,20 @@ def test_a_refusal_says_what_is_legal(call, text, message):
 
 
 @pytest.mark.parametrize(
-    ("port", "host", "message"),
+    ("port", "kind", "message"),
     [
-        ("p16", True, "p16 is no port of a host; legal: p0 to p15"),
-        ("e0", True, "e0 is no port of a host; legal: p0 to p15"),
-        ("p00", True, "p00 is no port of a host; legal: p0 to p15"),
-        ("br0", False, "br0 is no port of a bridge; legal: e0 to e9999"),
-        ("a-name-too-long-for-the-kernel", False,
+        ("p16", "host", "p16 is no port of a host; legal: p0 to p15"),
+        ("e0", "host", "e0 is no port of a host; legal: p0 to p15"),
+        ("p00", "host", "p00 is no port of a host; legal: p0 to p15"),
+        ("br0", "bridge", "br0 is no port of a bridge; legal: e0 to e9999"),
+        ("p0", "switch", "p0 is no port of a switch; legal: e0 to e9999"),
+        ("a-name-too-long-for-the-kernel", "bridge",
          "a-name-too-long-for-the-kernel has 30 characters; the kernel allows an interface 15"),
     ],
 )  # fmt: skip
-def test_a_port_name_that_no_interface_could_have_is_refused(port, host, message):
+def test_a_port_name_that_no_interface_could_have_is_refused(port, kind, message):
     with pytest.raises(NameRefusedError) as refusal:
-        check_port_name(port, host=host)
+        check_port_name(port, kind)
     assert str(refusal.value) == message
 
 

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 import netem.topology
-from netem.topology import model
+from netem.topology import (
+    fabric_model,
+    fault_model,
+    link_model,
+    model,
+    srv6_model,
+    switch_model,
+)
 from netem.topology.expectations import BOUNDS, METRICS, STATEMENTS
 from netem.topology.load import load_lab
 from netem.topology.planner import plan_lab
@@ -17,9 +24,17 @@ TEXT = (Path(netem.topology.__file__).parent / "README.md").read_text()
 PROSE = re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL)
 CODE = set(re.findall(r"`([^`\n]+)`", PROSE))
 SPECS = [
-    model.Lab, model.TopologySpec, model.DefaultsSpec, model.NodeSpec, model.LinkSpec,
-    model.TransportSpec, model.ItemSpec, model.FaultSpec, model.WhereSpec, model.ChangeSpec,
-    model.CaptureSpec, model.LossOfRandom, model.LossOfGilbertElliott, model.LossOfFourStates,
+    model.Lab, model.TopologySpec, model.DefaultsSpec, model.NodeSpec, model.TransportSpec,
+    model.ItemSpec, model.CaptureSpec,
+    link_model.LinkSpec, link_model.LossOfRandom, link_model.LossOfGilbertElliott,
+    link_model.LossOfFourStates,
+    fault_model.FaultSpec, fault_model.WhereSpec, fault_model.ChangeSpec,
+    fault_model.EventSpec, fault_model.FlapKeys,
+    switch_model.BufferKeys, switch_model.ClassifyKeys, switch_model.CommonQueueKeys,
+    switch_model.QueueKeys, switch_model.EcnKeys, switch_model.PfcKeys, switch_model.TrimKeys,
+    switch_model.WatchdogKeys, switch_model.BalanceKeys,
+    srv6_model.SidSpec, srv6_model.SteerSpec, srv6_model.Srv6Spec,
+    *fabric_model.KINDS.values(),
 ]  # fmt: skip
 
 
@@ -33,7 +48,7 @@ def test_every_expectation_is_described():
 
 
 def test_the_example_is_a_lab():
-    (example,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    example, *_ = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
     planned = plan_lab(load_lab(example))
     assert planned.name == "example"
     assert len(planned.faults) + len(planned.changes) == 5

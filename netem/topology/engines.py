@@ -1,0 +1,103 @@
+"""What the engines of links can do, and what is to be said before a run.
+
+Ours does everything a link may say. The kernel's (`engine: tc`: netem, and tbf for a rate with
+a limit in bytes) does what `tc` can write, in wall time: so its figures are judged after
+conversion by the dilation, and a value that it would round or wrap is refused.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from netem.impair.model import Impairment
+from netem.topology.dilation import HIGHEST, Need
+from netem.topology.link_model import LinkSpec
+from netem.topology.model import Lab
+from netem.topology.settings import link_engine
+from netem.topology.units import format_rate, format_time
+from transports.clock import US, Ns
+
+# Limit: of wall time, in nanoseconds; clocks and timers have 63 bits.
+MAX_WALL: Ns = (1 << 62) - 1
+# netem.md 3 and 5: a delay is a 32-bit number of ticks of 64 ns; tc writes whole microseconds.
+TC_TICK: Ns = 64
+TC_LONGEST: Ns = ((1 << 32) - 1) * TC_TICK
+TC_SLOWEST = 8  # bit/s: one byte
+
+
+def engine_problems(lab: Lab, egresses: Mapping[str, Impairment], dilation: int) -> list[str]:
+    """Return what no engine, or not the one that is asked for, can do at this dilation."""
+    found: dict[str, None] = {}
+    for link in lab.topology.links:
+        engine = link_engine(lab, link)
+        for port in link.endpoints:
+            given = egresses[port]
+            check = _tc_problems if engine == "tc" else _our_problems
+            found |= dict.fromkeys(f"{link.location}.{line}" for line in check(given, dilation))
+    return list(found)
+
+
+def tc_cannot(given: Impairment) -> Iterator[str]:
+    """Yield what tc has no word for, whatever the dilation."""
+    if given.keep_order:
+        yield "keep_order: tc cannot; write engine: ours"
+    if given.corrupt_from is not None:
+        yield "corrupt_from: tc corrupts from the Ethernet header on; write engine: ours"
+    if given.limit is not None and given.rate is None:
+        yield "limit: tc counts packets, and bytes only behind a rate; write engine: ours"
+
+
+def _our_problems(given: Impairment, dilation: int) -> Iterator[str]:
+    for key in ("delay", "jitter"):
+        value = getattr(given, key)
+        if value * dilation > MAX_WALL:
+            yield (
+                f"{key}: {format_time(value)} at dilation {dilation} is more than a clock can"
+                f" count; at most {format_time(MAX_WALL // dilation)}"
+            )
+
+
+def _tc_problems(given: Impairment, dilation: int) -> Iterator[str]:
+    for key in ("delay", "jitter"):
+        value = getattr(given, key)
+        wall = value * dilation
+        shown = f"{key}: {format_time(value)} at dilation {dilation} is {format_time(wall)}"
+        if wall > TC_LONGEST:
+            yield f"{shown}; tc has at most {format_time(TC_LONGEST)}; write engine: ours"
+        elif wall % US:
+            yield f"{shown}; tc has whole microseconds; write engine: ours"
+    if given.rate is not None and (given.rate % (TC_SLOWEST * dilation)):
+        yield (
+            f"rate: {format_rate(given.rate)} at dilation {dilation} is no whole number of"
+            " bytes a second, which tc has; write engine: ours"
+        )
+
+
+def remarks(
+    lab: Lab, egresses: Mapping[str, Impairment], dilation: int, needed: Need
+) -> tuple[str, ...]:
+    """Return what a person should know before the run, a line each."""
+    return tuple(_remarks(lab, egresses, dilation, needed))
+
+
+def _remarks(
+    lab: Lab, egresses: Mapping[str, Impairment], dilation: int, needed: Need
+) -> Iterator[str]:
+    if needed.factor > dilation:
+        least = min(needed.rounded, HIGHEST)
+        advice = f"auto takes {least}" if least > dilation else "lower its rates"
+        yield (
+            f"dilation {dilation} is too small for this host: with full links {needed.who}"
+            f" would take {needed.factor / dilation:.1f} times what it can give; {advice}"
+        )
+    for link in lab.topology.links:
+        longest = max(egresses[port].delay for port in link.endpoints)
+        if longest * dilation > lab.limit:
+            yield (
+                f"{_named(link)}: a delay of {format_time(longest)} at dilation {dilation} is"
+                f" longer than the run may last, {format_time(lab.limit)}; in real time nothing"
+                " will arrive"
+            )
+            return
+
+
+def _named(link: LinkSpec) -> str:
+    return "--".join(link.endpoints)
