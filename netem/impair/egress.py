@@ -16,7 +16,7 @@ When a frame leaves is `pipe`'s business.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -191,9 +191,10 @@ class Egress:
         self._held, self._holder = f"by hold ({why})", why
         self._touched[why] += self._pipe.stall(until, now)
 
-    def touched(self, why: str) -> int:
-        """Return how many frames a cut or a hold of that name has killed or kept waiting."""
-        return self._touched[why]
+    @property
+    def touched(self) -> Mapping[str, int]:
+        """Say how many frames each cut or hold has killed or kept waiting, by its why."""
+        return self._touched
 
     def add_fault(self, fault: FaultPlan) -> None:
         """Let one more fault act on the frames to come; ValueError for an unknown word."""

@@ -21,9 +21,10 @@ from transports.clock import Ns
 
 # Limit: 64 timed layers of one direction: people and scripts need two or three.
 MOST = 64
-DOWN = "down"  # beside the keys of an Impairment: whether the link is taken down
+# Beside the keys of an Impairment: whether the link is taken down, and the nodes at it know.
+DOWN, CARRIER = "down", "carrier"
 
-Change = Mapping[str, object]  # keys of an Impairment, or DOWN
+Change = Mapping[str, object]  # keys of an Impairment, DOWN, CARRIER
 
 
 class LayersFullError(ValueError):
@@ -83,13 +84,19 @@ class Layers:
     def impairment(self) -> Impairment:
         """Return what holds."""
         keys = self._keys()
-        keys.pop(DOWN, None)
+        for key in (DOWN, CARRIER):
+            keys.pop(key, None)
         return replace(self.ground, **keys) if keys else self.ground
 
     @property
     def is_down(self) -> bool:
         """Say whether a layer takes the link down."""
         return bool(self._keys().get(DOWN))
+
+    @property
+    def is_dark(self) -> bool:
+        """Say whether a layer takes the link down, and the nodes at its ends are to know."""
+        return self.is_down and bool(self._keys().get(CARRIER))
 
     def _keys(self) -> dict[str, object]:
         keys: dict[str, object] = {}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
 
+from netem.kernel.namespaces import control_socket
 from netem.kernel.run import KernelError
 
 READY_LIMIT_S = 10.0
@@ -40,6 +41,17 @@ def set_up(
     if no_multicast:
         flags &= ~_IFF_MULTICAST
     fcntl.ioctl(control, _SIOCSIFFLAGS, _IFREQ_FLAGS.pack(interface.encode(), flags))
+
+
+def show_carrier(interface: str, is_up: bool) -> None:
+    """Give the other end of a veth of this namespace its carrier, or take it away.
+
+    Its kernel sees the cable pulled at once; what it makes of that takes up to a second.
+    """
+    with control_socket() as control:
+        flags = _flags(control, interface)
+        flags = flags | _IFF_UP if is_up else flags & ~_IFF_UP
+        fcntl.ioctl(control, _SIOCSIFFLAGS, _IFREQ_FLAGS.pack(interface.encode(), flags))
 
 
 def up_command(interface: str, *, no_arp: bool, no_multicast: bool) -> tuple[str, ...]:

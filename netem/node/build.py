@@ -7,6 +7,7 @@ Everything opened is closed by the caller's ExitStack. The interfaces are there 
 import errno
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -14,18 +15,20 @@ from typing import NamedTuple, Protocol, TypeVar
 import msgspec
 
 from netem.capture.budget import Budget
-from netem.capture.ends import node_header, wire_header
+from netem.capture.ends import OURS, node_header, wire_header
 from netem.capture.runfolder import RunFolder
 from netem.capture.spool import Spool, SpoolHeader
 from netem.host.datagram import DatagramHost
 from netem.host.host import Host
 from netem.impair.egress import Egress
 from netem.impair.ports import egress_of, ingress_of
+from netem.kernel.links import show_carrier
 from netem.kernel.steps import WIRE_PORTS, tap_name, wire_name
 from netem.node.datagram import DatagramDriver, DatagramEnd
-from netem.node.driver import Driver, Tell
-from netem.node.frames import FrameDriver, FrameMachine, Shape
-from netem.node.port import Port
+from netem.node.driver import Driver
+from netem.node.frames import FrameDriver, FrameMachine
+from netem.node.port import Port, ShowCarrier
+from netem.node.schedule import Agenda, Tell
 from netem.node.turns import Turns
 from netem.node.windows import fitted
 from netem.node.wire import Wire
@@ -35,7 +38,7 @@ from netem.sockets.tap import Tap
 from netem.sockets.udp import UdpSocket
 from netem.switch.pipeline import Switch
 from netem.topology.outcome import NodeReport
-from netem.topology.plan import LinkPlan, NodePlan, Plan, WorkPlan
+from netem.topology.plan import LinkPlan, NodePlan, Plan, PortPlan, WorkPlan
 from transports.clock import Ns
 from wire.roce.packet import UDP_PORT
 
@@ -54,6 +57,8 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     control_dir: str = CONTROL_DIR
     run_folder: str | None = None  # None: no capture
     epoch: Ns = 0  # Unix time of emulated time 0
+    life: int = 1  # the second after it was killed, and so on: each has a spool of its own
+    since: Ns | None = None  # of later lives: when this one was to begin
 
 
 class NodeMachine(Protocol):
@@ -145,11 +150,12 @@ class _Site:
                     recorder=self._spool if name in self._index else None,
                     index=self._index.get(name, 0),
                     peer_index=self._index.get(port.peer, 0),
+                    carrier=self._carrier(port),
                 )
             )
         if node.kind == "switch":
             switch = Switch(node)
-            return Node(switch, self._drive(switch, ports, switch.shape), self._spool)
+            return Node(switch, self._drive(switch, ports, switch), self._spool)
         host = Host(plan, node.name)
         return Node(host, self._drive(host, ports), self._spool)
 
@@ -185,7 +191,7 @@ class _Site:
             ends,
             self._turns,
             recorder=self._spool,
-            changes=plan.changes,
+            agenda=self._agenda(),
             tell=self._tell,
         )
         return Node(host, driver, self._spool)
@@ -205,6 +211,7 @@ class _Site:
                 Egress(name, peer, impairment, plan.seed, plan.faults),
                 recorder=self._spool if name in self._index else None,
                 index=self._index.get(name, 0),
+                carrier=partial(show_carrier, key),
             )
             for key, name, peer, impairment in (
                 (towards_a, link.b, link.a, link.b_to_a),
@@ -225,23 +232,37 @@ class _Site:
             raise OSError(error.errno, why) from None
 
     def _drive(
-        self, machine: FrameMachine, ports: Sequence[Port], shape: Shape | None = None
+        self, machine: FrameMachine, ports: Sequence[Port], switch: Switch | None = None
     ) -> FrameDriver:
         return FrameDriver(
             machine,
             ports,
             self._turns,
             recorder=self._spool,
-            changes=self._plan.changes,
+            agenda=self._agenda(),
             tell=self._tell,
-            shape=shape,
+            shape=None if switch is None else switch.shape,
+            carrier=None if switch is None else switch.set_carrier,
         )
+
+    def _agenda(self) -> Agenda:
+        plan, config = self._plan, self._config
+        return Agenda(config.name, plan.changes, plan.events, config.since)
+
+    def _carrier(self, port: PortPlan) -> ShowCarrier | None:
+        """Return how a kernel's bridge or router at the other end is shown a carrier.
+
+        It is by our end: an interface whose other end is down has none.
+        """
+        peer = self._plan.node(port.peer.partition(":")[0])
+        return None if peer.kind in OURS else partial(show_carrier, port.name)
 
     def _open_spool(self, header: SpoolHeader) -> None:
         """Open the spool, if there is a run folder."""
         if self._config.run_folder is None:
             return
-        path = RunFolder(Path(self._config.run_folder)).spool(self._config.name)
+        folder, life = RunFolder(Path(self._config.run_folder)), self._config.life
+        path = folder.spool(self._config.name if life == 1 else f"{self._config.name}.{life}")
         self._spool = self._stack.enter_context(Spool(path, header, limit=self._limit))
         self._index = {port.name: index for index, port in enumerate(header.ports)}
 

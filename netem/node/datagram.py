@@ -22,13 +22,13 @@ from msgspec.structs import replace
 from netem.impair.departure import Fate, FrameMeta, remark
 from netem.impair.egress import Egress
 from netem.impair.model import Impairment
-from netem.node.driver import Driver, Tell, TimedMachine
+from netem.node.driver import Driver, TimedMachine
 from netem.node.link_end import LinkEnd
 from netem.node.port import Recorder
+from netem.node.schedule import NOTHING, Agenda, Tell
 from netem.node.turns import Turns
 from netem.node.wrapping import HEADERS, Wrapping, finished, payload_of, traffic_class_of
 from netem.sockets.udp import Received
-from netem.topology.plan import ChangePlan
 from transports.clock import Ns
 from transports.roce.datagram import Datagram
 from wire.codec import ReadBuffer
@@ -335,10 +335,10 @@ class DatagramDriver(Driver):
         turns: Turns,
         *,
         recorder: Recorder | None = None,
-        changes: Iterable[ChangePlan] = (),
+        agenda: Agenda = NOTHING,
         tell: Tell,
     ) -> None:
-        super().__init__(machine, ends, turns, changes, tell)
+        super().__init__(machine, ends, turns, agenda, tell)
         self._datagrams = machine
         self._ports = tuple(ends)
         self._by_key = {end.key: end for end in ends}
@@ -352,6 +352,9 @@ class DatagramDriver(Driver):
     def peer_drops(self) -> dict[str, int]:
         """Return none: what a peer sends is recorded before it gets here."""
         return {}
+
+    def set_carrier(self, end: LinkEnd, is_up: bool) -> None:
+        """Do nothing: queue pairs wait for answers, and a kernel's host keeps its one way."""
 
     def _watch(self, turns: Turns) -> None:
         for fd in self._by_fd:

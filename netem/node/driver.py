@@ -4,8 +4,8 @@ One turn:
 
 1. What has arrived is taken from the sockets, a bounded amount. *Then* the clock is read, once:
    the turn's time is not before any arrival, so no answer is stamped earlier than its question.
-2. Changes of the lab file that are due come into force. The machine receives what came; what
-   had been held by an impairment is released; time passes for the machine.
+2. Changes and events of the lab file that are due come into force. The machine receives what
+   came; what had been held by an impairment is released; time passes for the machine.
 3. The machine hands out a bounded amount, which passes its port's egress, or goes round it
    where the egress would do nothing.
 4. Everything that leaves or died is recorded and the spool flushed with one write, and only
@@ -17,16 +17,18 @@ The subclasses say what is taken and how it leaves: `frames`, and `datagram`.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
+
+import trio
 
 from netem.clock import RealClock
 from netem.impair.model import Impairment
 from netem.node.lateness import LatenessMeter
 from netem.node.link_end import LinkEnd
+from netem.node.schedule import Agenda, Schedule, Tell
 from netem.node.turns import Turns
 from netem.topology.outcome import DirectionReport, FaultReport
-from netem.topology.plan import ChangePlan
 from transports.clock import Ns
 
 
@@ -41,8 +43,6 @@ class TimedMachine(Protocol):
 
 MOST_OVERDUE = 1000  # turns; a machine that waits for a blocked socket may be so for a few
 
-Tell = Callable[[object], None]
-
 
 class Driver(ABC):
     """Runs one machine. Sockets, spool and timer are opened and closed by the owner."""
@@ -52,10 +52,10 @@ class Driver(ABC):
         machine: TimedMachine,
         ends: Sequence[LinkEnd],
         turns: Turns,
-        changes: Iterable[ChangePlan],
+        agenda: Agenda,
         tell: Tell,
     ) -> None:
-        """Take `changes` from those of the whole lab; `tell` gets the machine's events."""
+        """Take this node's part of `agenda`, the whole lab's; `tell` gets what happens."""
         self.lateness = LatenessMeter()
         self.clock: RealClock | None = None  # from the start on
         self.due: Ns | None = None  # what the next turn is waited for, if anything
@@ -64,9 +64,8 @@ class Driver(ABC):
         self._overdue = 0  # turns on end
         self._machine = machine
         self._turns = turns
-        ours = (change for change in changes if self.end_for(change.on) is not None)
-        self._changes = sorted(ours, key=lambda change: change.at, reverse=True)
         self._tell = tell
+        self.schedule = Schedule(agenda, self, tell)
 
     def now(self) -> Ns:
         """Return emulated time; 0 before the start."""
@@ -85,22 +84,24 @@ class Driver(ABC):
         self._watch(turns)
         begin(self.now())
         self.turn(())
-        while True:
+        while not self.schedule.is_dead:
             deadline = None if self.due is None else clock.wall(self.due)
             ready = await turns.next(deadline, at_once=self.has_more)
             if self.turn(ready):
                 await turns.breathe()  # so that the control task says it at once
+        await trio.sleep_forever()
 
     def turn(self, ready: Sequence[int]) -> bool:
         """Take one turn for the descriptors that are `ready`; say whether there were events."""
         assert self.clock is not None
+        if self.schedule.is_dead:
+            return False
         self._take(ready)
         now = self.clock.now()
         if self.due is not None and now >= self.due:
             self.lateness.record((now - self.due) * self.clock.dilation)
-        while self._changes and self._changes[-1].at <= now:
-            change = self._changes.pop()
-            self.change(change.on, change.set, now)
+        if not self.schedule.run(now):
+            return True
         self._receive(now)
         self._machine.expire(now)
         self.has_more = self._transmit(now)
@@ -138,6 +139,24 @@ class Driver(ABC):
             raise ValueError(f"nothing here acts for {name}")
         end.change(name, impairment, now)
 
+    def hold(self, name: str, until: Ns, why: str, now: Ns) -> None:
+        """Let nothing of what the port called `name` sends leave before `until`."""
+        end = self.end_for(name)
+        egress = None if end is None else end.acts_for(name)
+        if end is None or egress is None:
+            raise ValueError(f"nothing here acts for {name}")
+        egress.hold(until, why, now)
+        end.review()
+
+    def touched(self) -> Mapping[str, int]:
+        """Return how many frames each link down and each hold has touched here, by its why."""
+        total: Counter[str] = Counter()
+        for end in self.ends:
+            for egress in (end.egress, end.ingress):
+                if egress is not None:
+                    total.update(egress.touched)
+        return total
+
     def peer_drops(self) -> dict[str, int]:
         """Return how many frames of each port that faces us found our buffers full."""
         return {end.peer: end.socket_counters().get("receive_drops", 0) for end in self.ends}
@@ -148,7 +167,8 @@ class Driver(ABC):
 
     def faults(self) -> list[FaultReport]:
         """Report on each fault of these directions."""
-        return [fault for end in self.ends for fault in end.faults()]
+        found = [fault for end in self.ends for fault in end.faults()]
+        return found + self.schedule.reports()
 
     def counters(self) -> dict[str, int]:
         """Return what was counted at this node's sockets."""
@@ -160,9 +180,12 @@ class Driver(ABC):
 
     def _next_deadline(self) -> Ns | None:
         deadlines = [self._machine.deadline, *(end.deadline for end in self.ends)]
-        if self._changes:
-            deadlines.append(self._changes[-1].at)
+        deadlines.append(self.schedule.deadline)
         return min((at for at in deadlines if at is not None), default=None)
+
+    @abstractmethod
+    def set_carrier(self, end: LinkEnd, is_up: bool) -> None:
+        """Tell those who must know that the link of an end has lost its carrier, or got it."""
 
     @abstractmethod
     def _watch(self, turns: Turns) -> None:

@@ -6,10 +6,11 @@ from typing import Protocol, TypeAlias
 
 from netem.impair.departure import NO_META, FrameMeta
 from netem.impair.model import Impairment
-from netem.node.driver import Driver, Tell, TimedMachine
+from netem.node.driver import Driver, TimedMachine
+from netem.node.link_end import LinkEnd
 from netem.node.port import Port, Recorder
+from netem.node.schedule import NOTHING, Agenda, Tell
 from netem.node.turns import Turns
-from netem.topology.plan import ChangePlan
 from transports.clock import Ns
 from wire.codec import ReadBuffer
 
@@ -28,6 +29,8 @@ class FrameMachine(TimedMachine, Protocol):
 
 # How a machine that serialises by itself, a switch, is told of another rate of a port.
 Shape: TypeAlias = Callable[[str, Impairment, Ns], None]
+# ... that a port's link has lost its carrier (False) or has it again
+SetCarrier: TypeAlias = Callable[[str, bool], None]
 
 
 class FrameDriver(Driver):
@@ -40,12 +43,14 @@ class FrameDriver(Driver):
         turns: Turns,
         *,
         recorder: Recorder | None = None,
-        changes: Iterable[ChangePlan] = (),
+        agenda: Agenda = NOTHING,
         tell: Tell,
         shape: Shape | None = None,
+        carrier: SetCarrier | None = None,
     ) -> None:
-        super().__init__(machine, ports, turns, changes, tell)
+        super().__init__(machine, ports, turns, agenda, tell)
         self._shape = shape
+        self._carrier = carrier
         self._frames = machine
         self._recorder = recorder
         self._ports = tuple(ports)
@@ -63,6 +68,14 @@ class FrameDriver(Driver):
             for port in self._ports:
                 if port.name == name:
                     self._shape(port.key, impairment, now)
+
+    def set_carrier(self, end: LinkEnd, is_up: bool) -> None:
+        """Tell a switch, and a kernel at the other end."""
+        for port in self._ports:
+            if port is end:
+                if self._carrier is not None:
+                    self._carrier(port.key, is_up)
+                port.show_carrier(is_up)
 
     def _watch(self, turns: Turns) -> None:
         for fd in (*self._by_fd, *self._by_tap):

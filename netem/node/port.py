@@ -42,6 +42,9 @@ class KernelTap(Protocol):
 Receive: TypeAlias = Callable[[str, ReadBuffer, Ns], None]  # the machine's own
 
 
+ShowCarrier: TypeAlias = Callable[[bool], None]
+
+
 class Recorder(Protocol):
     """Where frames are recorded: `netem.capture.spool.Spool`."""
 
@@ -67,16 +70,19 @@ class Port(LinkEnd):
         recorder: Recorder | None = None,
         index: int = 0,
         peer_index: int = 0,
+        carrier: ShowCarrier | None = None,
     ) -> None:
         """`key` is the machine's name for the port.
 
         `recorder` is None where the link is not captured; `index` is the port's place in the
         recorder's header, `peer_index` that of the kernel end which `ingress` acts for.
+        `carrier` shows that kernel whether the link has one.
         """
         super().__init__(name, egress, ingress=ingress, peer=peer)
         self.key = key
         self.socket = socket
         self.tap = tap
+        self._carrier = carrier
         self.outgoing: list[ReadBuffer] = []  # recorded, not yet with the kernel
         self._bypassed = 0  # frames of this turn, not yet told to the egress
         self._bypassed_bytes = 0
@@ -91,6 +97,11 @@ class Port(LinkEnd):
             "send_drops": socket.send_drops,
             "oversized_frames": socket.oversized,
         }
+
+    def show_carrier(self, is_up: bool) -> None:
+        """Let a kernel at the other end see whether the link has a carrier."""
+        if self._carrier is not None:
+            self._carrier(is_up)
 
     def offer(self, frame: ReadBuffer, meta: FrameMeta, now: Ns) -> None:
         """Take a frame to be sent; it is ours to keep. One that is dead is only recorded."""

@@ -27,7 +27,7 @@ from netem.clock import RealClock
 from netem.host.events import HostEvent
 from netem.host.layout import LayoutError
 from netem.impair.egress import Egress
-from netem.impair.model import Impairment
+from netem.impair.layers import LayersFullError
 from netem.kernel.steps import wire_name
 from netem.node.build import NodeConfig, build, names
 from netem.node.control import ControlServer, listen
@@ -42,8 +42,8 @@ from netem.node.requests import (
     Start,
     Stats,
     Stop,
+    fields_of,
     one_line,
-    partial,
 )
 from netem.node.turns import Turns
 from netem.sockets.timer import Timer, be_punctual
@@ -82,7 +82,6 @@ class NodeProcess:
             config, self._turns, self._tell, stack, budget
         )
         self._server = ControlServer(self._answer)
-        self._planned: dict[str, Impairment] = {}  # by sending port: what `clear` goes back to
         self._phase = Phase.READY
         self._started = trio.Event()
         self._clock: RealClock | None = None
@@ -193,19 +192,39 @@ class NodeProcess:
         self._started.set()
 
     def _impair(self, request: Impair) -> Mapping[str, object]:
-        egress = self._find(request.on)
-        planned = self._planned.setdefault(request.on, egress.impairment)
-        wanted = planned if request.clear else egress.impairment
-        if request.set is not None:
-            wanted = partial(wanted, request.set)
-        if wanted != egress.impairment:
-            self._driver.change(request.on, wanted, self._driver.now())
+        on, now, schedule = request.on, self._driver.now(), self._driver.schedule
+        direction = self._find(on).direction
+        change = {} if request.set is None else fields_of(request.set)
+        if request.for_ is not None and not change:
+            raise RequestError("for: nothing is set for that time")
+        if "limit" in change and self._paces(on):
+            why = f"{on} is a switch's: its queues have the limit, and keep it while they run"
+            raise RequestError(f"set.limit: {why}")
+        if request.clear:
+            schedule.clear(on, now)
+        if change:
+            until = None if request.for_ is None else now + request.for_
+            try:
+                schedule.lay(on, change, until, now)
+            except LayersFullError as error:
+                raise RequestError(f"for: {error}") from None
+        if request.clear or change:
             self._driver.nudge()
+        impairment, down, layers = schedule.in_force(on)
         return {
-            "direction": egress.direction,
+            "direction": direction,
             "engine": "ours",
-            "impairment": egress.impairment,
+            "impairment": impairment,
+            "down": down,
+            "layers": [{"until": layer.until, "set": layer.keys} for layer in layers],
+            "now": now,
         }
+
+    def _paces(self, on: str) -> bool:
+        """Say whether port `on` is one of a switch, which serialises by itself."""
+        node = on.partition(":")[0]
+        plan = self._config.plan
+        return any(other.name == node and other.kind == "switch" for other in plan.nodes)
 
     def _add_fault(self, fault: FaultPlan) -> None:
         try:
@@ -303,10 +322,13 @@ def node_process(
     epoch: Ns,
     *,
     budget: Budget | None = None,
+    life: int = 1,
+    since: Ns | None = None,
 ) -> None:
-    """Be the node `name` of a lab: what a launcher forks. See run_node."""
+    """Be the node `name` of a lab: what a launcher forks. See run_node and NodeConfig."""
     folder = None if run_folder is None else str(run_folder)
-    run_node(NodeConfig(plan, name, str(control_dir), folder, epoch), budget=budget)
+    config = NodeConfig(plan, name, str(control_dir), folder, epoch, life, since)
+    run_node(config, budget=budget)
 
 
 def wire_process(

@@ -2,7 +2,7 @@
 
 The protocol itself, its limits and the shape of each reply are in this package's README.md. One
 line is one JSON object; `do` names the call. Unknown calls, unknown fields and values out of
-range are refused with the path of the field, by msgspec and by `partial` below.
+range are refused with the path of the field, by msgspec and by `fields_of` below.
 """
 
 from math import isfinite
@@ -15,11 +15,11 @@ from netem.impair.model import (
     Distribution,
     FourState,
     GilbertElliott,
-    Impairment,
     Loss,
     RandomLoss,
 )
 from netem.topology.plan import FaultPlan, WorkPlan
+from netem.topology.units import MAX_TIME
 from transports.clock import Ns
 
 MAX_REQUEST = 1 << 16  # bytes of one request line; the largest sensible one has a few hundred
@@ -54,7 +54,11 @@ class Stop(Call, frozen=True, kw_only=True, tag="stop"):
 
 
 class ImpairmentChange(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The fields of an Impairment to change; what is not given stays as it is."""
+    """The fields of an Impairment to change; what is not given stays as it is.
+
+    Beside them `down`: whether the link is taken down in this direction, and `carrier`: whether
+    the node then knows (a switch chooses its paths without the port).
+    """
 
     delay: Ns | UnsetType = UNSET
     jitter: Ns | UnsetType = UNSET
@@ -74,18 +78,24 @@ class ImpairmentChange(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     overhead: int | UnsetType = UNSET
     limit: int | UnsetType | None = UNSET
     keep_order: bool | UnsetType = UNSET
+    down: bool | UnsetType = UNSET
+    carrier: bool | UnsetType = UNSET
 
 
 class Impair(Call, frozen=True, kw_only=True, tag="impair"):
     """Read, change or reset what is done to frames that port `on` sends; says what is in force.
 
     `on` is a port of this node, or the kernel end that faces one ("h1:p0"), for which this node
-    impairs at ingress. `clear` goes back to the plan's values, before `set` is applied.
+    impairs at ingress. `clear` goes back to the plan's values, before `set` is applied. `for`
+    says how long `set` holds, in emulated nanoseconds; see netem.impair.layers.
     """
 
     on: str
     set: ImpairmentChange | None = None
     clear: bool = False
+    for_: Annotated[int, Meta(ge=1, le=MAX_TIME)] | None = msgspec.field(
+        name="for", default=None
+    )
 
 
 class Fault(Call, frozen=True, kw_only=True, tag="fault"):
@@ -147,16 +157,16 @@ def one_line(text: str) -> str:
     return " ".join(text.split())[:500]
 
 
-def partial(current: Impairment, change: ImpairmentChange) -> Impairment:
-    """Return `current` with the given fields changed; raise RequestError for a bad value."""
-    given = {
+def fields_of(change: ImpairmentChange) -> dict[str, object]:
+    """Return the fields that are given; raise RequestError for a bad value."""
+    found = {
         name: value
         for name in change.__struct_fields__
         if (value := getattr(change, name)) is not UNSET
     }
-    for name, value in given.items():
+    for name, value in found.items():
         _check(f"set.{name}", value)
-    return msgspec.structs.replace(current, **given)
+    return found
 
 
 def _check(path: str, value: object) -> None:

@@ -32,7 +32,7 @@ def test_what_is_offered_while_the_link_is_down_dies():
     ]
     report = one.report()
     assert (report.frames, report.delivered, report.lost, report.cut) == (2, 1, 1, 1)
-    assert one.touched("fault 2") == 1
+    assert one.touched["fault 2"] == 1
     assert one.is_transparent
 
 
@@ -115,7 +115,7 @@ def test_a_hold_keeps_what_is_offered_in_its_order():
     assert left(one) == [
         (number, 5 * MS, Fate.SENT, "delayed 3ms by hold (fault 1)") for number in range(3)
     ]
-    assert one.touched("fault 1") == 3
+    assert one.touched["fault 1"] == 3
     one.send(numbered(3), 6 * MS)
     assert left(one) == [(3, 6 * MS, Fate.SENT, "")]
     assert one.is_transparent
@@ -127,7 +127,7 @@ def test_a_hold_keeps_what_waits_already():
     one.send(numbered(1), 30)
     one.hold(120, "fault 1", 50)
     assert [row[:2] for row in left(one)] == [(0, 120), (1, 130)]
-    assert one.touched("fault 1") == 1
+    assert one.touched["fault 1"] == 1
 
 
 def test_a_line_with_a_rate_goes_on_where_it_stood():

@@ -10,6 +10,7 @@ from netem.impair.egress import Egress
 from netem.impair.model import NEUTRAL
 from netem.node.frames import FrameDriver
 from netem.node.port import Port
+from netem.node.schedule import Agenda
 from netem.node.turns import Turns
 from netem.sockets.timer import Timer
 
@@ -123,7 +124,9 @@ class Recorded:
 class Rig:
     """One driver with ports `p0`, `p1` ... of node `h0`, facing `h1`."""
 
-    def __init__(self, *egress, ingress=None, faults=(), changes=(), taps=False, dilation=1):
+    def __init__(
+        self, *egress, ingress=None, faults=(), changes=(), events=(), taps=False, dilation=1
+    ):
         self.machine = Script()
         self.recorded = Recorded()
         self.told = []
@@ -157,7 +160,7 @@ class Rig:
             ports,
             self.turns,
             recorder=self.recorded,
-            changes=changes,
+            agenda=Agenda("h0", changes, events),
             tell=self.told.append,
         )
         self.driver.clock = self.clock

@@ -9,6 +9,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netem.impair.layers import Layers
 from netem.impair.model import Impairment, RandomLoss
 from netem.node import control
 from netem.node.client import NodeGoneError, NodeTimeoutError, RefusedError, connect
@@ -22,9 +23,9 @@ from netem.node.requests import (
     RequestError,
     Stats,
     Stop,
+    fields_of,
     parse_id,
     parse_request,
-    partial,
 )
 
 PATIENCE_S = 5
@@ -269,16 +270,18 @@ def test_lines_do_not_depend_on_how_the_stream_is_cut(pieces, size):
 
 
 def test_every_field_of_an_impairment_can_be_changed():
-    assert set(ImpairmentChange.__struct_fields__) == set(Impairment.__struct_fields__)
+    fields = set(Impairment.__struct_fields__)
+    assert set(ImpairmentChange.__struct_fields__) == fields | {"down", "carrier"}
     assert set(CALLS) == {member.__struct_config__.tag for member in Request.__args__}
 
 
 def test_a_partial_change_leaves_the_rest():
     """Field report I03: jitter, then loss; both are in force."""
-    first = partial(Impairment(delay=5), ImpairmentChange(jitter=3))
-    second = partial(first, ImpairmentChange(loss=RandomLoss(0.1)))
-    assert second == Impairment(delay=5, jitter=3, loss=RandomLoss(0.1))
-    assert partial(second, ImpairmentChange(loss=None)).loss is None
+    layers = Layers(Impairment(delay=5))
+    for change in (ImpairmentChange(jitter=3), ImpairmentChange(loss=RandomLoss(0.1))):
+        layers.lay(fields_of(change))
+    assert layers.impairment == Impairment(delay=5, jitter=3, loss=RandomLoss(0.1))
+    assert fields_of(ImpairmentChange(loss=None)) == {"loss": None}
 
 
 @pytest.mark.parametrize(
@@ -297,10 +300,10 @@ def test_a_partial_change_leaves_the_rest():
 def test_values_that_mean_nothing_are_refused(change):
     """Field report I13: 0 and 100 % are ordinary values, 100.1 % and -1 are not."""
     with pytest.raises(RequestError, match="legal is"):
-        partial(Impairment(), change)
+        fields_of(change)
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0])
 def test_none_and_all_are_ordinary_probabilities(p):
     change = ImpairmentChange(loss=RandomLoss(p))
-    assert partial(Impairment(), change).loss == RandomLoss(p)
+    assert fields_of(change) == {"loss": RandomLoss(p)}

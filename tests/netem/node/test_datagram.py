@@ -14,6 +14,7 @@ from netem.clock import RealClock
 from netem.impair.egress import Egress
 from netem.impair.model import Impairment, RandomLoss
 from netem.node.datagram import CLOCKS_APART, PACKETS, DatagramDriver, DatagramEnd
+from netem.node.schedule import Agenda
 from netem.node.turns import Turns
 from netem.node.wrapping import HEADERS, Wrapping
 from netem.sockets.timer import Timer
@@ -124,7 +125,7 @@ class DatagramRig:
             [self.end],
             self.turns,
             recorder=self.recorded,
-            changes=changes,
+            agenda=Agenda("h0", changes),
             tell=self.told.append,
         )
         self.driver.clock = self.clock
