@@ -1,10 +1,8 @@
 """tshark and capinfos read our captures and our headers, and complain about nothing."""
 
-import shutil
-import subprocess
-
 import pytest
 
+from tests.interop.wireshark import capinfos, tshark
 from wire.arp import Arp, Operation
 from wire.ethernet import BROADCAST, Ethernet, EtherType, Vlan
 from wire.icmpv6 import Echo, NeighbourSolicitation, Option, OptionType
@@ -41,12 +39,6 @@ A, B = b"\x02\0\0\0\0\x0a", b"\x02\0\0\0\0\x0b"
 V4 = Ipv4(b"\x0a\0\0\1", b"\x0a\0\0\2", 0, 0, identification=1)
 V6 = Ipv6(b"\xfd" + bytes(14) + b"\1", b"\xfd" + bytes(14) + b"\2", 0, 0, flow_label=0x12345)
 NOW = 1_700_000_000_123_456_789
-# The dissector guesses what a payload might be, and calls its guess malformed.
-PLAIN = [
-    "-n",
-    *("-o", "ip.check_checksum:TRUE", "-o", "infiniband.try_heuristic_first:FALSE"),
-    *("-o", "udp.ignore_ipv6_zero_checksum:TRUE", "--disable-protocol", "rpcordma"),
-]
 EXTENSIONS = {
     Reth: Reth(0x1122334455667788, 0x99AABBCC, 0x400),
     AtomicEth: AtomicEth(
@@ -75,25 +67,6 @@ KNOWN = [
     for info in OPCODES.values()
     if info.opcode & 0x1F < 0x18 and info.service in {"RC", "UC", "UD"}
 ]
-
-
-def tshark(path, fields, *options):
-    """Return one dict for each packet, from field name to text."""
-    wanted = [word for field in fields for word in ("-e", field)]
-    command = [
-        shutil.which("tshark"),
-        *PLAIN,
-        *options,
-        "-r",
-        str(path),
-        "-T",
-        "fields",
-        *wanted,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    return [
-        dict(zip(fields, line.split("\t"), strict=True)) for line in done.stdout.splitlines()
-    ]
 
 
 def packet_of(info):
@@ -235,8 +208,7 @@ def test_p06_tshark_shows_names_comments_directions_and_ids(tmp_path):
 def test_p06_capinfos_lists_every_interface(tmp_path):
     path = tmp_path / "four.pcapng"
     four_ports(path)
-    command = [shutil.which("capinfos"), str(path)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = capinfos(path)
     for name in NAMES:
         assert f"Name = {name}" in text
         assert f"Description = {name} of the lab" in text

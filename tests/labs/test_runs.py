@@ -11,14 +11,9 @@ import pytest
 
 from netem.lab.find import built_in
 from tests.labs.commands import captured, fabriclab, result, start, wrong_icrcs
+from tests.labs.forms import FORMS
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("netns")]
-
-FORMS = {
-    "frame-ipv6": (),
-    "frame-ipv4": ("--set", "defaults.host.family=ipv4"),
-    "datagram": ("--set", "defaults.host.mode=datagram"),
-}
 
 
 @pytest.mark.parametrize("form", FORMS)

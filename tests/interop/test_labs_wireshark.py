@@ -1,0 +1,120 @@
+"""Every built-in lab in its three forms, read by Wireshark's programs.
+
+A lab is run once in each form, and read once by tshark; the tests look at the same reading.
+What our impairment corrupted is allowed to look broken, and nothing else.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+
+from netem.lab.find import built_in
+from tests.interop.wireshark import capinfos, tshark
+from tests.labs.commands import captured, fabriclab, result
+from tests.labs.forms import FORMS
+from wire.codec import DecodeError
+from wire.roce.bth import Bth
+from wire.roce.opcodes import Opcode
+from wire.roce.packet import locate
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.needs("netns", "tshark")]
+
+FIELDS = [
+    "frame.interface_name",
+    "frame.comment",
+    "frame.len",
+    "infiniband.bth.opcode",
+    "infiniband.bth.psn",
+    "ip.checksum.status",
+    "udp.checksum.status",
+    "_ws.malformed",
+    "_ws.expert.severity",
+    "_ws.expert.message",
+]
+ERROR = 0x800000  # PI_ERROR of Wireshark's expert items; a warning is 0x600000
+BAD = "0"  # of a checksum; 1 is good, 3 is none there
+RESERVED = 0x15
+EXPECTED = {"rc-verbs": set(range(Opcode.RC_SEND_ONLY_INV + 1)) - {RESERVED}}
+
+
+@dataclass
+class Reading:
+    """One run: its result, its frames as we read them, and as tshark does."""
+
+    lab: str
+    form: str
+    run: dict
+    ours: list
+    theirs: list
+    infos: str
+
+    def pairs(self):
+        """Yield frames as read by both, without those that an impairment corrupted."""
+        for ours, theirs in zip(self.ours, self.theirs, strict=True):
+            if not any(remark.startswith("corrupted") for remark in ours.remarks):
+                yield ours, theirs
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(lab, form) for lab in built_in() for form in FORMS],
+    ids="-".join,
+)
+def reading(request, tmp_path_factory):
+    lab, form = request.param
+    folder = tmp_path_factory.mktemp(lab) / form
+    ran = fabriclab("run", lab, *FORMS[form], "--out", folder, cwd=folder.parent)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    file = folder / "lab.pcapng"
+    return Reading(
+        lab, form, result(folder), captured(folder), tshark(file, FIELDS), capinfos(file)
+    )
+
+
+def test_no_frame_is_malformed_and_nothing_is_an_error(reading):
+    for ours, theirs in reading.pairs():
+        said = theirs["_ws.expert.message"]
+        assert not theirs["_ws.malformed"], (ours.number, said)
+        severities = theirs["_ws.expert.severity"].split(",")
+        assert all(int(found) < ERROR for found in severities if found), (ours.number, said)
+
+
+def test_no_checksum_is_wrong(reading):
+    """P10: none is left half done for a network card that is not there."""
+    for ours, theirs in reading.pairs():
+        assert theirs["ip.checksum.status"] != BAD, ours.number
+        assert theirs["udp.checksum.status"] != BAD, ours.number
+
+
+def test_both_read_the_same_ports_comments_and_lengths(reading):
+    """P06: frame.interface_name says which port sent a frame, frame.comment what befell it."""
+    for ours, theirs in zip(reading.ours, reading.theirs, strict=True):
+        assert theirs["frame.interface_name"] == ours.port
+        assert theirs["frame.comment"] == "; ".join(ours.remarks)
+        assert int(theirs["frame.len"]) == ours.original
+
+
+def test_both_read_the_same_opcodes_and_psns(reading):
+    checked = 0
+    for ours, theirs in reading.pairs():
+        try:
+            bth = Bth.unpack_from(ours.frame, locate(ours.frame).bth_offset)
+        except DecodeError:
+            continue
+        assert int(theirs["infiniband.bth.opcode"]) == bth.opcode, ours.number
+        assert int(theirs["infiniband.bth.psn"]) == bth.psn, ours.number
+        checked += 1
+    assert checked > 10
+
+
+def test_the_opcodes_of_the_lab_are_seen(reading):
+    seen = {int(row["infiniband.bth.opcode"]) for row in reading.theirs}
+    assert seen >= EXPECTED.get(reading.lab, {Opcode.RC_ACKNOWLEDGE})
+
+
+def test_the_file_is_in_order_and_whole(reading):
+    """P05, P08: strict order of time, as many packets as were counted."""
+    assert "Strict time order:   True" in reading.infos
+    assert reading.run["capture"]["complete"]
+    assert f"Number of packets:   {len(reading.ours)}\n" in reading.infos.replace(" k", "000")
+    assert reading.run["capture"]["frames"] == len(reading.ours) == len(reading.theirs)
