@@ -26,7 +26,7 @@ NUMPY_ONLY_IN = "transports/roce/train.py"
 NETEM_MAY_USE = {
     "topology": {"topology", "impair"},
     "impair": {"topology", "impair"},
-    "host": {"topology", "impair", "host"},
+    "host": {"topology", "impair", "host", "switch"},  # of the switch: how SIDs are read
     "sim": {"topology", "impair", "host", "sim", "switch"},
     "switch": {"topology", "impair", "host", "switch"},
     "kernel": {"topology", "kernel", "impair"},

@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from random import Random
 from struct import Struct
 
+from netem.host.ways import Ways
 from netem.impair.departure import NO_META, FrameMeta
 from netem.topology.plan import NodePlan, PortPlan
 from transports.clock import Ns
@@ -89,6 +90,7 @@ class HostPort:
             },
             vlan=plan.vlan,
         )
+        self._ways = Ways(node, plan.name)
         is_v4 = any(qp.port == plan.name and ":" not in qp.local_ip for qp in node.qps)
         self._fast, self._fast_type, self._fast_first, self._fast_mask = (
             (FAST_V4, int(EtherType.IPV4), 0x45, 0xFF)
@@ -137,8 +139,24 @@ class HostPort:
         elif is_unicast and (qp_num := roce_qp(packet, ethernet.ethertype)) is not None:
             self.touched.add(qp_num)
             self.device.receive(packet, now)
-        else:
+        elif not (is_unicast and self._receive_encapsulated(packet, ethernet.ethertype, now)):
             self.resolver.receive(frame, now)
+
+    def _receive_encapsulated(self, packet: memoryview, ethertype: int, now: Ns) -> bool:
+        """Take a packet that came by SRv6 to a SID of ours; False if it is none."""
+        if not self._ways.has_sids or ethertype != EtherType.IPV6:
+            return False
+        inner = self._ways.decapsulated(packet)
+        if inner is None:
+            return False
+        view = memoryview(inner)
+        version = view[0] >> 4 if view else 0
+        kind = EtherType.IPV4 if version == 4 else EtherType.IPV6
+        qp_num = roce_qp(view, kind)
+        if qp_num is not None:
+            self.touched.add(qp_num)
+            self.device.receive(view, now)
+        return True
 
     def _is_in_vlan(self, tag: Vlan | None) -> bool:
         """Say whether a frame belongs to this port. A tag of VID 0 is a priority only."""
@@ -148,9 +166,14 @@ class HostPort:
 
     def transmit(self, now: Ns) -> Iterator[tuple[str, bytes, FrameMeta]]:
         """Hand out the frames to send now: the device's, then answers about neighbours."""
-        name, headers = self.name, self._headers
+        name, headers, policies = self.name, self._headers, self._ways.policies
         for outgoing in self.device.transmit(now):
-            packet = outgoing.packet
+            packet: ReadBuffer | None = outgoing.packet
+            if policies:
+                packet = self._ways.encapsulated(outgoing.packet, outgoing.qp_num)
+                if packet is None:
+                    continue
+            assert packet is not None
             key = (KEY_V4 if packet[0] == 0x45 else KEY_V6).unpack_from(packet)
             header = headers.get(key)
             meta = FrameMeta(outgoing.qp_num, outgoing.psn, outgoing.transmission, outgoing.why)
@@ -166,7 +189,7 @@ class HostPort:
 
     def _header(self, key: tuple[int, bytes]) -> bytes | None:
         """Return the Ethernet header for a destination, if its neighbour is in the table."""
-        mac = self.resolver.permanent(key[1])
+        mac = self.resolver.permanent(key[1]) or self._ways.mac(key[1])
         if mac is None:
             return None
         if len(self._headers) >= MAX_HEADERS:
@@ -205,6 +228,7 @@ class HostPort:
             ("frame", self.counters),
             ("neighbour", self.resolver.counters),
             ("roce", self.device.counters()),
+            ("srv6", self._ways.counters),
         ):
             for name, count in counters.items():
                 yield f"{self.name}.{layer}.{name}", count

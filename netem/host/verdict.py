@@ -99,7 +99,7 @@ def evaluate(
             if not fault.fired
         ),
         *_late_changes(plan, duration),
-        *(["no packets captured"] if capture is not None and not capture.frames else []),
+        *([capture.remark or "no packets captured"] if _is_empty(capture) else []),
         *(f"{e.name}: {e.got}" for e in expectations if e.verdict == "inconclusive"),
     ]
     why = next((line for line in [*failures, *doubts] if line), "")
@@ -107,6 +107,10 @@ def evaluate(
         why = f"{why}; {lateness.remark}"
     verdict: Verdict = "fail" if any(failures) else "inconclusive" if doubts else "pass"
     return Evaluation(verdict, why, flows, links, faults, expectations, lateness)
+
+
+def _is_empty(capture: CaptureReport | None) -> bool:
+    return capture is not None and not capture.frames
 
 
 # -- flows -----------------------------------------------------------------------------------
@@ -299,8 +303,8 @@ def _late_changes(plan: Plan, duration: Ns) -> Iterator[str]:
     for change in plan.changes:
         if change.at > duration:
             yield (
-                f"fault {change.index} at {change.at} ns never came:"
-                f" the run ended at {duration} ns"
+                f"fault {change.index} at {format_time(change.at)} never came:"
+                f" the run ended at {format_time(duration)}"
             )
 
 
@@ -383,14 +387,16 @@ def _statement(
         case "all_complete":
             done = sum(sum(flow.statuses.values()) for flow in flows)
             count = sum(flow.count for flow in flows)
-            return done == count, f"{done} of {count} messages completed"
+            wrong = done - sum(flow.completed for flow in flows)
+            errors = f", {wrong} of them with an error" if wrong else ""
+            return done == count, f"{done} of {count} messages completed{errors}"
         case "statuses":
-            wrong = [f for f in flows if f.verdict == "fail" and not f.corrupt_messages]
-            got = f"{len(flows) - len(wrong)} of {len(flows)} flows ended as they should"
-            return not wrong, got + (f"; {_flow_failure(wrong[0])}" if wrong else "")
+            bad = [f for f in flows if f.verdict == "fail" and not f.corrupt_messages]
+            got = f"{len(flows) - len(bad)} of {len(flows)} flows ended as they should"
+            return not bad, got + (f"; {_flow_failure(bad[0])}" if bad else "")
         case "no_corruption":
-            bad = int(totals["corrupt_messages"] or 0)
-            return not bad, f"{_number(bad, 'message')} not as sent"
+            corrupt = int(totals["corrupt_messages"] or 0)
+            return not corrupt, f"{_number(corrupt, 'message')} not as sent"
         case "no_retransmissions":
             again = int(totals["retransmissions"] or 0)
             return not again, f"{_number(again, 'packet')} sent again"

@@ -286,13 +286,18 @@ class TestNothingWasTested:
         change = ChangePlan(0, 9 * MS, "h0:p0", Impairment(delay=1))
         plan = replace(plan, changes=(change,))
         evaluation = judged(plan, directions=[self.direction()])
-        assert evaluation.why == "fault 0 at 9000000 ns never came: the run ended at 5000000 ns"
+        assert evaluation.why == "fault 0 at 9ms never came: the run ended at 5ms"
 
     def test_an_empty_capture(self, plan):
         """P02: its own verdict, different from a failed check."""
         evaluation = judged(plan, capture=CaptureReport())
         assert (evaluation.verdict, evaluation.why) == ("inconclusive", "no packets captured")
         assert judged(plan, capture=CaptureReport(frames=1)).verdict == "pass"
+
+    def test_a_capture_that_could_not_be_written_says_why(self, plan):
+        full = CaptureReport(complete=False, remark="lab.pcapng cannot be written: disk full")
+        evaluation = judged(plan, capture=full)
+        assert (evaluation.verdict, evaluation.why) == ("inconclusive", full.remark)
 
     def test_failure_is_worse_than_doubt(self, plan):
         evaluation = judged(plan, requester(statuses={}), capture=CaptureReport())
