@@ -39,7 +39,7 @@ GROUPS = {
            "tx-checksum-sctp"),
     "sg": ("tx-scatter-gather", "tx-scatter-gather-fraglist"),
     "tso": ("tx-tcp-segmentation", "tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation",
-            "tx-tcp6-segmentation"),
+            "tx-tcp6-segmentation", "tx-tcp-accecn-segmentation"),
     "gso": ("tx-generic-segmentation",),
     "gro": ("rx-gro",),
     "lro": ("rx-lro",),
