@@ -27,6 +27,7 @@ class Admission:
 
     def __init__(self, pool: Pool, ledger: Ledger) -> None:
         self._pool = pool
+        self._cell = pool.cell
         self._ledger = ledger
 
     def admit(
@@ -43,7 +44,7 @@ class Admission:
         pause now, or may go on, is for the caller to see to.
         """
         number, size = queue.offered, len(frame)
-        queue.offered += 1
+        queue.offered = number + 1
         if size > out.largest and size - header_size(frame) > out.mtu:
             self._ledger.drop(out, queue, frame, "oversized", f"beyond the MTU of {out.mtu}")
             return None
@@ -51,10 +52,14 @@ class Admission:
             queue.storm_drops += 1
             self._ledger.drop(out, queue, frame, "storm", "by the PFC watchdog")
             return None
-        cells = self._pool.cells(size)
+        cells = size if self._cell == 1 else -(-size // self._cell) * self._cell
         if source is not None and not self._charge(source, frame, cells, out, now):
             return None
-        held = self._queue(out, queue, Held(frame, cells, queue, source, NO_META, number))
+        # bench: switch. Where the queue is too short for its rules, only room matters.
+        account = queue.account
+        if account.used + cells <= queue.plain_until and account.admit(cells):
+            return Held(frame, cells, queue, source, NO_META, number)
+        held = self._judge(out, queue, Held(frame, cells, queue, source, NO_META, number))
         if source is not None and (held is None or held.source is None):
             source.account.release(cells)
         return held
@@ -81,11 +86,11 @@ class Admission:
             )
         return False
 
-    def _queue(self, out: Port, queue: EgressQueue, held: Held) -> Held | None:
+    def _judge(self, out: Port, queue: EgressQueue, held: Held) -> Held | None:
         """Decide between queue, trim queue and the end."""
         mark = Mark.NOTHING
         if queue.marker is not None and not queue.marker.at_dequeue:
-            mark = queue.judge(held.frame, queue.bytes, held.number)
+            mark = queue.judge(held.frame, queue.account.used, held.number)
             if mark is Mark.DROP:
                 why = f"by WRED of queue {queue.index}"
                 self._ledger.drop(out, queue, held.frame, "wred", why)
@@ -98,11 +103,11 @@ class Admission:
 
     def _room(self, out: Port, queue: EgressQueue, held: Held) -> Held | None:
         """Find a place for a frame, or for what is left of it."""
-        frame = held.frame
-        is_long = queue.trim_at is not None and queue.bytes + len(frame) > queue.trim_at
+        frame, account = held.frame, queue.account
+        is_long = queue.trim_at is not None and account.used + held.cells > queue.trim_at
         if is_long and self._is_trimmable(out, queue, frame):
             return self._trim(out, queue, held)
-        if queue.admit(frame, held.cells):
+        if account.admit(held.cells):
             return held
         if not is_long and self._is_trimmable(out, queue, frame):
             return self._trim(out, queue, held)
@@ -137,7 +142,7 @@ class Admission:
         target.offered += 1
         how = f"trimmed to {len(rest)} bytes from {len(frame)} bytes by queue {queue.index}"
         meta = FrameMeta(comment=join(how, held.meta.comment))
-        if target.admit(rest, cells):
+        if target.account.admit(cells):
             queue.trim_sent += 1
             return Held(rest, cells, target, None, meta, number)
         queue.trim_drops += 1

@@ -75,7 +75,7 @@ class QueueAccount:
     ) -> None:
         self._pool = pool
         self._reserved = reserved
-        self.threshold = Threshold(pool, limit, alpha)
+        self._threshold = Threshold(pool, limit, alpha)
         self.used = 0
         self.peak = 0
 
@@ -85,8 +85,8 @@ class QueueAccount:
         used = self.used + size
         over = used - self._reserved
         if over > 0:
-            extra = min(size, over)
-            if extra > pool.shared - pool.used or not self.threshold.allows(used, over):
+            extra = over if over < size else size  # noqa: FURB136 - bench: switch
+            if extra > pool.shared - pool.used or not self._threshold.allows(used, over):
                 return False
             pool.used += extra
             pool.peak = max(pool.peak, pool.used)
@@ -98,7 +98,7 @@ class QueueAccount:
         """Give the memory of a frame back."""
         over = self.used - self._reserved
         if over > 0:
-            self._pool.used -= min(size, over)
+            self._pool.used -= over if over < size else size  # noqa: FURB136 - bench: switch
         self.used -= size
 
 

@@ -12,6 +12,8 @@ from netem.switch.pause import LosslessClass
 from netem.switch.watchdog import Watchdog
 from netem.topology.switch_plan import QueuePlan
 
+NO_RULE = 1 << 62
+
 
 class Held(NamedTuple):
     """A frame that the switch holds, until its last bit has left."""
@@ -25,7 +27,11 @@ class Held(NamedTuple):
 
 
 class EgressQueue:
-    """A first-in first-out queue, and the rules and counters of one class at one port."""
+    """A first-in first-out queue, and the rules and counters of one class at one port.
+
+    How long it is, `account.used`, counts every frame until its last bit has left, in bytes of
+    cells: that is what thresholds are compared with.
+    """
 
     def __init__(
         self,
@@ -47,9 +53,12 @@ class EgressQueue:
         self.account = account
         self.marker = marker
         self.watchdog = watchdog
+        # How long it may be, arriving frame included, without any rule but room to apply
+        rules = [] if trim_at is None else [trim_at]
+        if marker is not None and not marker.at_dequeue:
+            rules.append(marker.kmin)
+        self.plain_until = min(rules, default=NO_RULE)
         self.frames: deque[Held] = deque()
-        self.bytes = 0  # of frames, the one on its way out included
-        self.peak = 0
         self.offered = 0  # frames
         # By the names of the field
         self.packets = 0  # sent
@@ -68,22 +77,9 @@ class EgressQueue:
     def head_size(self) -> int:
         return len(self.frames[0].frame) if self.frames else 0
 
-    def admit(self, frame: bytes, cells: int) -> bool:
-        """Take memory for a frame, if there is room for it."""
-        if not self.account.admit(cells):
-            return False
-        self.bytes += len(frame)
-        self.peak = max(self.peak, self.bytes)
-        return True
-
-    def left(self, held: Held) -> None:
-        """Free the memory of a frame whose last bit has left, and of one that died here."""
-        self.bytes -= len(held.frame)
-        self.account.release(held.cells)
-
     def judge(self, frame: bytes, queued: int, number: int) -> Mark:
         """Ask the law of marking about a frame that finds `queued` bytes."""
-        if self.marker is None:
+        if self.marker is None or queued <= self.marker.kmin:
             return Mark.NOTHING
         mark = self.marker.judge(frame, queued, number)
         self.would_mark += mark is Mark.WOULD
@@ -101,7 +97,7 @@ class EgressQueue:
         yield "Bytes", self.octets
         yield "DropPkts", self.drops
         yield "DropBytes", self.drop_bytes
-        yield "WatermarkBytes", self.peak
+        yield "WatermarkBytes", self.account.peak
         if self.marker is not None:
             yield "WredDropPkts", self.wred_drops
             yield "EcnMarkedPkts", self.marked

@@ -17,6 +17,8 @@ from netem.switch.watchdog import Watchdog
 from transports.clock import Ns
 from wire.pfc import Pfc
 
+NEVER: Ns = 1 << 62
+
 
 class Timer(Enum):
     """What the heap is for."""
@@ -35,7 +37,7 @@ class Lines:
         self._ledger = ledger
         self._heap: list[tuple[Ns, int, Timer, Port, int]] = []  # the int: a class
         self._line = 0
-        self.next: Ns | None = None  # when something happens by itself
+        self.next: Ns = NEVER  # when something happens by itself
 
     # -- time ------------------------------------------------------------------------------
 
@@ -46,7 +48,7 @@ class Lines:
             now, _, timer, port, index = heappop(heap)
             match timer:
                 case Timer.DEPARTURE:
-                    self._depart(port, now)
+                    self._depart(port, now, until)
                 case Timer.RESUME:
                     if port.wake == now:
                         port.wake = None
@@ -55,65 +57,86 @@ class Lines:
                     self._refresh(port, port.lossless[index], now)
                 case Timer.WATCHDOG:
                     self._watch(port, index, now)
-        self.next = heap[0][0] if heap else None
+        self.next = heap[0][0] if heap else NEVER
 
     def _push(self, at: Ns, timer: Timer, port: Port, index: int = 0) -> None:
         self._line += 1
         heappush(self._heap, (at, self._line, timer, port, index))
-        if self.next is None or at < self.next:
-            self.next = at
+        self.next = min(self.next, at)
 
     # -- frames ----------------------------------------------------------------------------
 
     def put(self, port: Port, held: Held, now: Ns) -> None:
         """Queue a frame that was admitted."""
-        port.put(held)
-        if port.busy is None or port.pauses.latest > now:
-            self.serve(port, now)
-
-    def serve(self, port: Port, now: Ns) -> None:
-        """Send what can be sent while the line is free."""
-        blocked = port.blocked(now)
-        if blocked:
-            self._note_stuck(port, blocked, now)
-        while port.busy is None:
-            held = port.take(blocked)
-            if held is None:
-                if blocked:
-                    self._wait(port, port.unblocked_at(blocked))
-                return
-            if held.queue is not None:
-                if held.queue.watchdog is not None:
-                    held.queue.watchdog.moved()
-                if held.queue.marker is not None and held.queue.marker.at_dequeue:
-                    marked = self._mark(port, held, now)
-                    if marked is None:
-                        continue
-                    held = marked
+        if port.is_idle and port.pauses.latest <= now:
+            # bench: switch. There is nothing to choose from and nothing in the way.
             at = port.ends(len(held.frame), now)
             if at > now:
                 port.busy = held
                 self._push(at, Timer.DEPARTURE, port)
             else:
                 self._leave(port, held, now)
+            return
+        port.put(held)
+        if port.busy is None or port.pauses.latest > now:
+            self.serve(port, now)
+
+    def serve(self, port: Port, now: Ns, until: Ns = 0) -> None:
+        """Send what can be sent while the line is free.
+
+        Frames that leave by `until`, before anything else happens, need not go over the heap.
+        """
+        heap = self._heap
+        while port.busy is None:
+            blocked = port.blocked(now)
+            if blocked:
+                self._note_stuck(port, blocked, now)
+            held = self._next(port, blocked, now)
+            if held is None:
+                if blocked:
+                    self._wait(port, port.unblocked_at(blocked))
+                return
+            at = port.ends(len(held.frame), now)
+            if at <= until and not (heap and heap[0][0] <= at):
+                now = at
+            if at > now:
+                port.busy = held
+                self._push(at, Timer.DEPARTURE, port)
+            else:
+                self._leave(port, held, now)
+
+    def _next(self, port: Port, blocked: int, now: Ns) -> Held | None:
+        """Take what is to be sent next, marked if it is marked only now."""
+        while (held := port.take(blocked)) is not None:
+            queue = held.queue
+            if queue is None:
+                return held
+            if queue.watchdog is not None:
+                queue.watchdog.moved()
+            if queue.marker is None or not queue.marker.at_dequeue:
+                return held
+            marked = self._mark(port, held, now)
+            if marked is not None:
+                return marked
+        return None
 
     def _mark(self, port: Port, held: Held, now: Ns) -> Held | None:
         """Mark a frame as it begins to leave, by what waits behind it."""
         queue = held.queue
         assert queue is not None
-        mark = queue.judge(held.frame, queue.bytes - len(held.frame), held.number)
+        mark = queue.judge(held.frame, queue.account.used - held.cells, held.number)
         if mark is Mark.DROP:
             self._bury(port, held, "wred", f"by WRED of queue {queue.index}", now)
             return None
         queue.marked += mark is Mark.CE
         return queue.marked_ce(held) if mark is Mark.CE else held
 
-    def _depart(self, port: Port, now: Ns) -> None:
+    def _depart(self, port: Port, now: Ns, until: Ns) -> None:
         held = port.busy
         assert held is not None
         port.busy = None
         self._leave(port, held, now)
-        self.serve(port, now)
+        self.serve(port, now, until)
 
     def _leave(self, port: Port, held: Held, now: Ns) -> None:
         """Let a frame go whose last bit has left, and free its memory."""
@@ -122,7 +145,7 @@ class Lines:
         if queue is not None:
             queue.packets += 1
             queue.octets += len(held.frame)
-            queue.left(held)
+            queue.account.release(held.cells)
             if source is not None:
                 source.account.release(held.cells)
                 self.signal(source, now)
@@ -130,7 +153,7 @@ class Lines:
     def _bury(self, port: Port, held: Held, reason: str, why: str, now: Ns) -> None:
         """Drop a frame that was in its queue."""
         assert held.queue is not None
-        held.queue.left(held)
+        held.queue.account.release(held.cells)
         self._ledger.drop(port, held.queue, held.frame, reason, why, meta=held.meta)
         if held.source is not None:
             held.source.account.release(held.cells)

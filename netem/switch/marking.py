@@ -35,7 +35,7 @@ class Marker:
         if not 0 <= plan.kmin <= plan.kmax:
             raise ValueError(f"ecn: kmin {plan.kmin} and kmax {plan.kmax} are no interval")
         self.at_dequeue = plan.at == "dequeue"
-        self._kmin = plan.kmin
+        self.kmin = plan.kmin  # up to which there is nothing to judge
         self._kmax = plan.kmax
         self._most = threshold(plan.pmax)
         self._draws = draws
@@ -44,7 +44,7 @@ class Marker:
 
     def judge(self, frame: ReadBuffer, queued: int, number: int) -> Mark:
         """Decide about a frame, the `number`-th of its queue, that finds `queued` bytes."""
-        if queued <= self._kmin or not self._strikes(queued, number):
+        if queued <= self.kmin or not self._strikes(queued, number):
             return Mark.NOTHING
         field = ecn(frame)
         if field is Ecn.CE:
@@ -56,5 +56,5 @@ class Marker:
     def _strikes(self, queued: int, number: int) -> bool:
         if queued > self._kmax:
             return True
-        chance = self._most * (queued - self._kmin) // (self._kmax - self._kmin)
+        chance = self._most * (queued - self.kmin) // (self._kmax - self.kmin)
         return self._draws.word(number) < chance

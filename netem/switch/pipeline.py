@@ -35,11 +35,11 @@ from netem.impair.departure import FrameMeta
 from netem.impair.model import Impairment
 from netem.switch.admission import Admission
 from netem.switch.assembly import assemble
-from netem.switch.classify import Classifier
+from netem.switch.classify import CONTROL, Classifier
 from netem.switch.forward.router import forwarder_of
 from netem.switch.forwarder import Decision, Drop, Flood, Forwarder, Punt
 from netem.switch.ledger import Ledger
-from netem.switch.lines import Lines
+from netem.switch.lines import NEVER, Lines
 from netem.switch.port import Port
 from netem.switch.report import counters_of
 from netem.topology.outcome import NodeReport
@@ -71,7 +71,7 @@ class Switch:
         # Frames within the latency: when it is over, way out, class, frame, way in
         self._inside: deque[tuple[Ns, Port, int, bytes, Port | None]] = deque()
         self._now: Ns = 0
-        self._received = self._copies = self._consumed = 0
+        self._copies = self._consumed = 0
 
     # -- the owner's side ------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class Switch:
 
     def backlog(self, port: str) -> int:
         """Return how many bytes wait at a port: what path choice may ask."""
-        return sum(queue.bytes for queue in self._ports[port].queues)
+        return sum(queue.account.used for queue in self._ports[port].queues)
 
     # -- the machine -----------------------------------------------------------------------
 
@@ -112,17 +112,16 @@ class Switch:
         """Take one frame that came in by `port`. Keeps no view of it."""
         self._catch_up(now)
         ingress = self._ports[port]
-        self._received += 1
-        if len(frame) < ETHERNET.size:
-            self._refuse(ingress, "runt")
-            return
-        if frame[12] == 0x88 and frame[13] == 0x08:
-            self._control(ingress, frame, now)
-            return
         index = self._classify(frame)
-        queue = ingress.queues[index]
-        if queue.watchdog is not None and queue.watchdog.drops:
-            queue.storm_drops += 1
+        if index < 0:
+            if index == CONTROL:
+                self._control(ingress, frame, now)
+            else:
+                self._refuse(ingress, "runt")
+            return
+        watchdog = ingress.queues[index].watchdog
+        if watchdog is not None and watchdog.drops:
+            ingress.queues[index].storm_drops += 1
             self._refuse(ingress, "storm")
             return
         verdict = self._forwarder.forward(port, frame, now)
@@ -150,9 +149,9 @@ class Switch:
     def deadline(self) -> Ns | None:
         """When something happens by itself, or None."""
         soonest = self._lines.next
-        if self._inside and (soonest is None or self._inside[0][0] < soonest):
-            return self._inside[0][0]
-        return soonest
+        if self._inside:
+            soonest = min(soonest, self._inside[0][0])
+        return None if soonest == NEVER else soonest
 
     def events(self) -> Iterable[HostEvent]:
         """Hand out what happened, in order, each event once."""
@@ -162,10 +161,10 @@ class Switch:
         """Return the counters; `netem.switch.report` says what they are called."""
         ledger, ports = self._ledger, self._ports.values()
         counters = {
-            "received": self._received,
+            "received": sum(port.rx_ok + port.rx_drops for port in ports),
             "copies": self._copies,
             "originated": ledger.originated,
-            "sent": ledger.sent,
+            "sent": sum(port.tx_ok for port in ports),
             "dropped": ledger.dropped.total(),
             "consumed": self._consumed,
             "queued": len(self._inside) + sum(port.held for port in ports),
@@ -241,9 +240,8 @@ class Switch:
         lines, inside = self._lines, self._inside
         while inside and inside[0][0] <= now:
             at, out, index, frame, ingress = inside.popleft()
-            # What leaves at an instant makes room for what arrives at it.
-            if lines.next is not None and lines.next <= at:
+            if lines.next <= at:  # what leaves at an instant makes room for what arrives then
                 lines.run(at)
             self._admit(out, index, frame, ingress, at)
-        if lines.next is not None and lines.next <= now:
+        if lines.next <= now:
             lines.run(now)

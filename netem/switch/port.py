@@ -60,6 +60,11 @@ class Port:
         self.shape(plan.egress)
 
     @property
+    def is_idle(self) -> bool:
+        """Say whether the line is free and nothing waits for it."""
+        return self.busy is None and not self.backlog and not self.pfc.pending
+
+    @property
     def held(self) -> int:
         """Frames that wait here, or are on their way out, or are about to be made."""
         return self.backlog + (self.busy is not None) + bool(self.pfc.pending)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netem.switch.classify import Classifier
+from netem.switch.classify import CONTROL, RUNT, Classifier
 from netem.topology.switch_plan import ClassifyPlan
-from tests.netem.switch.rig import HOST, mac, v4, v6, v6_in_v6
+from tests.netem.switch.rig import HOST, mac, pause, v4, v6, v6_in_v6
 
 DSCP = ClassifyPlan(dscp={4: 1, 46: 2}, pcp={5: 3})
 PCP = ClassifyPlan(trust="pcp", dscp={4: 1, 46: 2}, pcp={5: 3})
@@ -47,16 +47,20 @@ PROVIDER_5 = bytes.fromhex("88a8a000")
         pytest.param(DSCP, mac(1) + HOST + b"\x86\xdd", 0, id="ends behind the EtherType"),
         pytest.param(DSCP, mac(1) + HOST + TAG_5 + b"\x86\xdd", 3, id="ends behind the tag"),
         pytest.param(PCP, mac(1) + HOST + TAG_5[:2], 0, id="ends within the tag"),
+        pytest.param(DSCP, pause(3), CONTROL, id="PFC"),
+        pytest.param(DSCP, pause(3)[:14], CONTROL, id="MAC control without anything"),
+        pytest.param(DSCP, v6(1, b"")[:13], RUNT, id="ends within the header"),
+        pytest.param(DSCP, b"", RUNT, id="nothing"),
     ],
 )
 def test_class_of(plan, frame, expected):
     assert Classifier(plan, 4).classify(frame) == expected
 
 
-@given(st.binary(min_size=14, max_size=40))
+@given(st.binary(max_size=40))
 def test_any_bytes_have_a_class(frame):
     for plan in (DSCP, PCP):
-        assert 0 <= Classifier(plan, 4).classify(frame) < 4
+        assert RUNT <= Classifier(plan, 4).classify(frame) < 4
 
 
 def test_a_class_without_a_queue_is_refused():
