@@ -58,7 +58,10 @@ class Switch:
     """One switch of a plan, by the contract of `transports.machine` with port names."""
 
     def __init__(self, node: NodePlan, forwarder: Forwarder | None = None) -> None:
-        """Raise ValueError for a plan that cannot be, see `netem.switch.assembly`."""
+        """Raise ValueError for a plan that cannot be, by `assembly` or by forwarding.
+
+        `forwarder` is what the plan says, unless a test brings its own.
+        """
         plan = node.switch or SwitchPlan()
         self.name = node.name
         self._latency = plan.latency
