@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from netem.analysis.frames import describe
 from netem.capture.merge import merge_folder
+from netem.capture.runfolder import read_events
 from netem.kernel.processes import start_ticks
 from tests.labs.commands import captured, fabriclab, processes_of, result, start, wait_until
 
@@ -99,17 +101,42 @@ def test_nothing_is_left_after_the_launcher_is_killed(endless):
     assert json.loads(ran.stdout)["frames"] == len(is_well_formed(folder))
 
 
-def test_the_last_frame_before_a_kill_is_in_the_capture(endless):
-    """P01: what a peer has seen is in the file, whatever ended its sender."""
+TIMES = [*range(3), *(pytest.param(n, marks=pytest.mark.soak) for n in range(3, 20))]
+
+
+@pytest.mark.parametrize("time", TIMES)
+def test_the_last_ack_before_a_kill_is_in_the_capture(endless, time):
+    """P01: what a peer has seen is in the file, whatever ended its sender; twenty times."""
     process, folder = endless
+    wait_until(lambda: completions(folder) > 0, "a message is complete")
     process.kill()
     process.wait(10)
     wait_until(lambda: not processes_of(folder), "no process of the lab")
+    told = completions(folder)
     report = merge_folder(folder)
     frames = is_well_formed(folder)
     assert report.frames == len(frames)
-    acknowledged = {f.frame[-20:-16] for f in frames if f.port == "h1:p0"}
-    assert acknowledged or len(frames) > 3
+    acks = (describe(frame.frame).roce for frame in frames if frame.port == "h1:p0")
+    assert max(ack.packet.aeth.msn for ack in acks) >= told > 0
+
+
+def completions(folder):
+    """Count the messages that are complete, as far as anybody outside was told."""
+    if not (folder / "events.jsonl").exists():
+        return 0
+    return sum(event["event"] == "completion" for event in read_events(folder / "events.jsonl"))
+
+
+def test_what_a_dead_node_knew_is_absent_and_not_zero(endless):
+    """L11: its counters and its direction are not in the result, the other's are."""
+    process, folder = endless
+    os.kill(lab_processes(folder)["h1"], signal.SIGKILL)
+    process.communicate(timeout=60)
+    run = result(folder)
+    assert set(run["counters"]) == {"h0"}
+    assert [link["direction"] for link in run["links"]] == ["h0:p0->h1:p0"]
+    (flow,) = run["flows"]
+    assert flow["duration"] is flow["goodput"] is None
 
 
 def family_of(pid):

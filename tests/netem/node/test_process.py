@@ -33,6 +33,19 @@ from transports.clock import MS
 
 pytestmark = [pytest.mark.needs("netns"), pytest.mark.slow]
 
+BYSTANDERS = """
+name: bystanders
+seed: 7
+topology:
+  nodes: {h0: {}, h1: {}, h2: {}, b0: {kind: bridge}}
+  links:
+    - {endpoints: ["h0:p0", "b0:e0"]}
+    - {endpoints: ["h1:p0", "b0:e1"]}
+    - {endpoints: ["h2:p0", "b0:e2"]}
+transports: {rc: {kind: rc, mtu: 1024, timeout: 18}}
+workload: [{op: write, from: h0, to: h2, size: 16KiB, count: 200}]
+"""
+
 MODES = [
     pytest.param({"host_mode": "frame", "host_family": "ipv6"}, id="frame, IPv6"),
     pytest.param({"host_mode": "frame", "host_family": "ipv4"}, id="frame, IPv4"),
@@ -175,6 +188,27 @@ class TestControl:
         lost, after = play(plan_of(WITH_WORK), script)
         assert after.lost == lost
         assert after.delivered > 0
+
+    def test_an_impairment_of_one_link_costs_the_others_nothing(self):
+        """Field report I04: loss for b, added and removed 50 times, while a talks to c."""
+
+        async def meddle(b):
+            for _ in range(50):
+                for port in ("h1:p0", "b0:e1"):
+                    loss = {"type": "random", "p": 1.0}
+                    await b.call("impair", on=port, set={"loss": loss})
+                    await b.call("impair", on=port, clear=True)
+
+        async def script(lab):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(meddle, lab.clients["h1"])
+                await lab.finish_work()
+            return await lab.stop()
+
+        reports = play(plan_of(BYSTANDERS), script)
+        assert successes(reports) == 200
+        assert sum(flow.retransmissions for flow in reports["h0"].flows) == 0
+        assert not any(d.lost for name in ("h0", "h2") for d in reports[name].directions)
 
     def test_a_fault_added_in_mid_run_fires_as_often_as_it_says(self):
         async def script(lab):
