@@ -5,10 +5,15 @@ How they compare is a figure of the host's, which the test prints and does not j
 
 import json
 import sys
+from pathlib import Path
 
+import jsonschema
 import pytest
 
+import netem.bench
 from tests.labs.commands import fabriclab
+
+SCHEMA = Path(netem.bench.__file__).with_name("bench.schema.json")
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -17,7 +22,9 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 def test_the_start_of_64_hosts_is_measured_beside_mininets(tmp_path, capsys):
     ran = fabriclab("bench", "lab-start", "--json", cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    (figure,) = json.loads(ran.stdout)["benchmarks"]
+    report = json.loads(ran.stdout)
+    jsonschema.validate(report, json.loads(SCHEMA.read_text()))
+    (figure,) = report["benchmarks"]
     assert figure["ceiling"]["name"].startswith("Mininet")
     ours, theirs = figure["value"], figure["ceiling"]["value"]
     assert min(ours, theirs) > 0
