@@ -9,7 +9,7 @@ What the namespaces look like inside:
     host, switch (frame mode)   p0: the process's own, no address, the kernel is kept off it
       with `stack: kernel`      and kp0: a TAP with the port's MAC and addresses, for the kernel
     host (datagram mode)        p0: the kernel's, with addresses
-    linux                       the same, and forwarding
+    linux                       the same, and forwarding: routes, SIDs, paths (`routes`)
     bridge                      e0, e1 ...: ports of br0, a learning bridge without opinions
     wire (kernel to kernel)     a, b: towards the link's ends `a` and `b`
 
@@ -26,7 +26,7 @@ from enum import IntEnum
 from operator import attrgetter
 from typing import TypeAlias
 
-from netem.kernel import links, offloads, sysctl
+from netem.kernel import links, offloads, routes, sysctl
 from netem.kernel.namespaces import control_socket, inside
 from netem.kernel.run import KernelError, Running, start_batch
 from netem.topology.plan import LinkPlan, NodePlan, Plan, PortPlan
@@ -340,7 +340,10 @@ def _node(node: NodePlan, indexes: Iterator[int] | None) -> Iterator[Step]:
         yield from _parameters(name, Stage.NAMESPACE, sysctl.quiet("default"))
         yield from _parameters(name, Stage.NAMESPACE, sysctl.ping_for_all())
     if node.kind == "linux":
-        yield from _parameters(name, Stage.NAMESPACE, sysctl.forwarding())
+        # When interfaces have no multicast: else the kernel joins the group of all routers on
+        # each, and reports that it did.
+        yield from _parameters(name, Stage.CONFIGURE, sysctl.forwarding())
+        yield from _parameters(name, Stage.NAMESPACE, sysctl.srv6())
     if node.kind == "bridge":
         yield from _bridge(name)
     for port in node.ports:
@@ -355,6 +358,18 @@ def _node(node: NodePlan, indexes: Iterator[int] | None) -> Iterator[Step]:
             yield from _own_port(name, port.name)
             if has_stack:
                 yield from _kernel_port(node, port, indexes)
+    yield from (_ip(name, *words) for words in _routes(node, is_kernel=is_kernel))
+
+
+def _routes(node: NodePlan, *, is_kernel: bool) -> Iterator[tuple[str, ...]]:
+    """Say what the kernel of a node has to forward, or where its own packets go."""
+    if node.kind == "linux":
+        return routes.router(node)
+    if is_kernel:
+        return routes.host(node, {port.name: port.name for port in node.ports})
+    if node.stack == "kernel":
+        return routes.host(node, {port.name: tap_name(port.name) for port in node.ports})
+    return iter(())
 
 
 def _bridge(node: str) -> Iterator[Step]:

@@ -83,8 +83,25 @@ def forwarding() -> dict[str, str]:
     return {
         "net/ipv4/ip_forward": "1",
         "net/ipv6/conf/all/forwarding": "1",
+        # Paths by addresses and ports, as our switches choose them
+        "net/ipv4/fib_multipath_hash_policy": "1",
+        "net/ipv6/fib_multipath_hash_policy": "1",
+        # ... and without the ports whose link is down
+        "net/ipv4/conf/all/ignore_routes_with_linkdown": "1",
+        "net/ipv6/conf/all/ignore_routes_with_linkdown": "1",
+        # One ICMP error per millisecond, as our switches: some traceroutes at the same time
+        "net/ipv4/icmp_ratelimit": "1",
+        "net/ipv6/icmp/ratelimit": "1",
         "net/ipv4/conf/all/send_redirects": "0",
         "net/ipv4/conf/default/send_redirects": "0",
         "net/ipv4/conf/all/rp_filter": "0",
         "net/ipv4/conf/default/rp_filter": "0",
     }
+
+
+def srv6() -> dict[str, str]:
+    """Return what lets every interface to come take packets with an SRH. RFC 8754.
+
+    Both are needed: the kernel takes the smaller of "all" and the interface's own.
+    """
+    return {f"net/ipv6/conf/{which}/seg6_enabled": "1" for which in ("all", "default")}

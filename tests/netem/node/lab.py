@@ -26,6 +26,7 @@ from netem.topology.planner import plan_lab
 from tests.sandboxed import in_sandbox
 
 PATIENCE_S = 20
+OURS = {"host", "switch"}  # kinds of nodes that are processes of ours
 EPOCH = 1_000_000_000_000_000_000
 
 PAIR = """
@@ -67,30 +68,31 @@ def plan_of(text, **overrides):
     return plan_lab(load_lab(text, overrides=paths))
 
 
-def play(plan, script, folder=None, **sandbox):
+def play(plan, script, folder=None, *, idle=(), **sandbox):
     """Bring `plan` up, let `script` talk to it, end it; return what the script returns.
 
     `script` is an async function of one Lab. Files go to `folder`, by default a temporary one.
+    Nodes in `idle` have their links and nothing that uses them: the script does.
     """
     with tempfile.TemporaryDirectory(prefix="lab-") as temporary:
         folder = folder or Path(temporary)
         (folder / "nodes").mkdir(exist_ok=True)
-        return in_sandbox(_build_and_play, plan, script, folder, **sandbox)
+        return in_sandbox(_build_and_play, plan, script, folder, idle, **sandbox)
 
 
-def _build_and_play(plan, script, folder):
-    pids, gate = fork_all(plan, folder)
+def _build_and_play(plan, script, folder, idle):
+    pids, gate = fork_all(plan, folder, idle)
     execute(steps(plan, taps=missing("tap") is None), pids)
     gate.open()
-    return trio.run(_play, plan, script, folder, pids)
+    return trio.run(_play, plan, script, folder, pids, idle)
 
 
-def fork_all(plan, folder):
+def fork_all(plan, folder, idle=()):
     """Fork a process for each node and wire; they wait for their links at the gate."""
     gate, runs = Gate(), {}
     for node in plan.nodes:
         ours = partial(node_process, plan, node.name, RUNTIME, folder, EPOCH)
-        runs[node.name] = ours if node.kind == "host" else hold
+        runs[node.name] = ours if node.kind in OURS and node.name not in idle else hold
     for link in plan.links:
         if link.wire:
             name = wire_name(link.name)
@@ -101,11 +103,11 @@ def fork_all(plan, folder):
     return fork_nodes(runs, gate=gate, outputs=logs), gate
 
 
-async def _play(plan, script, folder, pids):
+async def _play(plan, script, folder, pids, idle):
     with trio.fail_after(PATIENCE_S):
         async with AsyncExitStack() as stack:
             lab = Lab(plan, folder, pids)
-            await lab.greet(stack)
+            await lab.greet(stack, idle)
             return await script(lab)
 
 
@@ -118,10 +120,10 @@ class Lab:
         self.pids = pids
         self.clients = {}
 
-    async def greet(self, stack):
+    async def greet(self, stack, idle=()):
         """Connect to every process of ours."""
-        kernel = {node.name for node in self.plan.nodes if node.kind != "host"}
-        for name in self.pids.keys() - kernel:
+        kernel = {node.name for node in self.plan.nodes if node.kind not in OURS}
+        for name in self.pids.keys() - kernel - set(idle):
             client = await stack.enter_async_context(
                 connect(RUNTIME / f"{name}.sock", wait_s=PATIENCE_S)
             )
