@@ -3,9 +3,12 @@
 Absolute figures are the machine's and the moment's; the ratio is what travels.
 """
 
+import re
+
 from msgspec import Struct
 
 SCHEMA_VERSION = 1
+NAME = re.compile("[a-z0-9]+(-[a-z0-9]+)*")  # also in the schema
 
 
 class Ceiling(Struct, frozen=True):
@@ -22,6 +25,10 @@ class Benchmark(Struct, frozen=True):
     value: float
     unit: str
     ceiling: Ceiling
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ValueError(f"benchmark {self.name!r}: a name is like rc-write-1024-frame")
 
     @property
     def ratio(self) -> float:

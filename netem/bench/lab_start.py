@@ -45,12 +45,11 @@ def lab_start() -> Iterator[Benchmark]:
     with tempfile.TemporaryDirectory(prefix="fabriclab-bench-") as place:
         ours = _ours(Path(place))
     mininet = _mininet()
-    name = "64 hosts, 9 bridges, up and down"
     if mininet is None:
         ceiling = Ceiling("nothing to compare with: Mininet is not installed", ours)
     else:
         ceiling = Ceiling("Mininet, the same tree (lower is better)", mininet)
-    yield Benchmark(f"lab-start ({name})", ours, "s", ceiling)
+    yield Benchmark("lab-start-64-hosts", ours, "s", ceiling)
 
 
 def _ours(place: Path) -> float:
@@ -111,14 +110,12 @@ def _idle(running: registry.Running) -> Iterator[Benchmark]:
     pss = sum(pss for pss, _ in memory) / len(memory)
     rss = sum(rss for _, rss in memory) / len(memory)
     yield Benchmark(
-        "idle-node-memory (proportional set size)",
+        "idle-node-memory",  # proportional set size
         pss,
         "bytes",
         Ceiling("the same process's resident set, shared pages counted whole", rss),
     )
-    yield Benchmark(
-        f"idle-nodes-cpu ({len(hosts)} nodes)", share, "cores", Ceiling("one core", 1.0)
-    )
+    yield Benchmark(f"idle-{len(hosts)}-nodes-cpu", share, "cores", Ceiling("one core", 1.0))
 
 
 def _outer_pids(running: registry.Running) -> dict[str, int]:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import netem.bench
-from netem.bench.figures import SCHEMA_VERSION, Benchmark, Ceiling, report
+from netem.bench.figures import NAME, SCHEMA_VERSION, Benchmark, Ceiling, report
 
 SCHEMA = json.loads(Path(netem.bench.__file__).with_name("bench.schema.json").read_text())
 FIGURE = Benchmark("rc-write-4096-datagram", 4e9, "bit/s", Ceiling("bare loop", 16e9))
@@ -40,6 +40,13 @@ def test_the_ratio_is_value_over_ceiling():
 def test_without_a_ceiling_there_is_no_ratio_to_divide_by():
     nothing = Benchmark("x", 1.0, "s", Ceiling("nothing", 0.0))
     assert printed(nothing)["benchmarks"][0]["ratio"] == 0
+
+
+def test_a_name_that_the_schema_would_refuse_is_refused_at_once():
+    with pytest.raises(ValueError, match="lab-start \\(64\\)"):
+        Benchmark("lab-start (64)", 1.0, "s", Ceiling("nothing", 0.0))
+    pattern = SCHEMA["properties"]["benchmarks"]["items"]["properties"]["name"]["pattern"]
+    assert pattern == f"^{NAME.pattern}$"
 
 
 @pytest.mark.parametrize(
