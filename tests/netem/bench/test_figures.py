@@ -45,7 +45,7 @@ def test_without_a_ceiling_there_is_no_ratio_to_divide_by():
 def test_a_name_that_the_schema_would_refuse_is_refused_at_once():
     with pytest.raises(ValueError, match="lab-start \\(64\\)"):
         Benchmark("lab-start (64)", 1.0, "s", Ceiling("nothing", 0.0))
-    pattern = SCHEMA["properties"]["benchmarks"]["items"]["properties"]["name"]["pattern"]
+    pattern = SCHEMA["$defs"]["benchmark"]["properties"]["name"]["pattern"]
     assert pattern == f"^{NAME.pattern}$"
 
 
