@@ -25,13 +25,17 @@ def command(folder: Path, as_json: bool) -> None:
     Example:  fabriclab capture --merge fabriclab-runs/two-hosts-1
     """
     from netem.capture.merge import merge_folder
+    from netem.capture.runfolder import RunFolder
 
     report = merge_folder(folder)
     if as_json:
         options.print_json(report)
-    else:
+    elif report.file:
         state = "complete" if report.complete else f"incomplete: {report.remark}"
         click.echo(f"{folder / report.file}: {report.frames} frames, {state}")
+    if not report.file and RunFolder(folder).spools():  # not for lack of frames
+        options.complain(f"{folder}: {report.remark}")
+        sys.exit(options.FAILED)
     if not report.frames:
         options.complain("no packets captured")
         sys.exit(options.INCONCLUSIVE)

@@ -42,14 +42,20 @@ def command(*, out: Path | None, as_json: bool, sim: bool) -> None:
         require_host(plan)
     folder = options.make_folder(plan.name, out)
     options.complain(f"demo: two hosts, one link ({'virtual time' if sim else 'real sockets'})")
-    with show.progress(plan.name) as report:
+    with options.ends_in_order(folder), show.progress(plan.name) as report:
         result = simulate(plan, folder, report)[0] if sim else run(plan, folder, report)
     if not as_json and result.capture.frames:
-        draw(folder.path / CAPTURE, plan)
-        click.echo(f"\nOpen it:  wireshark {folder.path / CAPTURE}")
-        click.echo(f"     or:  tshark -r {folder.path / CAPTURE} -Y frame.comment")
-        click.echo("The same in slow motion:  fabriclab run psn-gap\n")
+        with options.reader_may_leave():
+            tell(folder.path / CAPTURE, plan)
     finish(result, folder.path, as_json)
+
+
+def tell(capture: Path, plan: Plan) -> None:
+    """Print what there is to see in the capture, and how to open it."""
+    draw(capture, plan)
+    click.echo(f"\nOpen it:  wireshark {capture}")
+    click.echo(f"     or:  tshark -r {capture} -Y frame.comment")
+    click.echo("The same in slow motion:  fabriclab run psn-gap\n")
 
 
 def draw(capture: Path, plan: Plan) -> None:
@@ -60,6 +66,6 @@ def draw(capture: Path, plan: Plan) -> None:
     console = show.console()
     console.print(summary(ladder), "", sep="\n")
     head, *drawn = render(ladder)
-    console.print(Text(head))
+    console.print(Text(head), soft_wrap=True)
     for row, line in zip(ladder.rows, drawn, strict=True):
         console.print(Text(line, style=STYLES.get(row.kind, "")), soft_wrap=True)

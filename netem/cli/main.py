@@ -3,8 +3,11 @@
 0 done, 1 failed, 2 wrong usage or lab file, 3 this host cannot, 4 inconclusive.
 """
 
+import os
+import sys
 from importlib import import_module, metadata
-from typing import NoReturn
+from pathlib import Path
+from typing import NoReturn, TextIO
 
 import click
 
@@ -48,7 +51,27 @@ def cli() -> None:
     """
 
 
+def open_standard_streams() -> None:
+    """Put the null device where the caller left a standard stream closed.
+
+    Otherwise the next file or socket that we open would get that number, and what a child
+    process says on it would end there.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")
+
+
 def main() -> NoReturn:
     """Run the command line; never returns."""
+    open_standard_streams()
     cli(prog_name="fabriclab")
     raise SystemExit(0)

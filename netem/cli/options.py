@@ -1,9 +1,13 @@
 """Flags that mean the same in every verb, and how failures become exit codes."""
 
+import errno
 import functools
 import json
+import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -60,9 +64,32 @@ def exit_codes(run: Callable[P, R]) -> Callable[P, R]:
             complain(str(error))
             sys.exit(HOST_CANNOT)
         except BrokenPipeError:
+            close_output()
             sys.exit(DONE)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            close_output()
+            complain(f"cannot write {error.filename or 'the result'}: {error.strerror}")
+            sys.exit(FAILED)
 
     return wrapped
+
+
+def close_output() -> None:
+    """Let what is still printed go nowhere, also what Python prints at its end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+
+
+@contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """Print to somebody who may have seen enough, as `| head -1` has; the exit code stays."""
+    try:
+        yield
+    except BrokenPipeError:
+        close_output()
 
 
 def parse_overrides(values: tuple[str, ...]) -> dict[str, str]:
@@ -164,6 +191,20 @@ def running_lab(name: str | None) -> registry.Running:
     else:
         complain("no lab is up; bring one up with: fabriclab up two-hosts")
     sys.exit(WRONG_USAGE)
+
+
+@contextmanager
+def ends_in_order(folder: RunFolder) -> Iterator[None]:
+    """Let SIGTERM end a run as Ctrl-C does; say how to merge frames that are left."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        merge = f"; for its capture: fabriclab capture --merge {folder.path}"
+        complain(f"interrupted{merge if folder.spools() else ''}")
+        sys.exit(FAILED)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def make_folder(lab: str, out: Path | None) -> RunFolder:

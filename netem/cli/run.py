@@ -48,15 +48,16 @@ def command(
     options.say_remarks(plan)
     require_host(plan)
     folder = options.make_folder(plan.name, out)
-    with show.progress(plan.name) as report:
+    with options.ends_in_order(folder), show.progress(plan.name) as report:
         result = run(plan, folder, report)
     finish(result, folder.path, as_json)
 
 
 def finish(result: RunResult, folder: Path, as_json: bool) -> None:
     """Print a result and leave with its exit code."""
-    if as_json:
-        options.print_json(result)
-    else:
-        show.result(result, str(folder))
+    with options.reader_may_leave():
+        if as_json:
+            options.print_json(result)
+        else:
+            show.result(result, str(folder))
     sys.exit(CODE[result.verdict])

@@ -15,12 +15,22 @@ from netem.topology.outcome import FlowResult, RunResult
 from netem.topology.units import format_rate, format_size, format_time
 
 WIDTH = 100
+FLOW_COLUMNS = (
+    "flow", "op", ">size", ">done", ">goodput", ">packets", ">again", ">NAK", "result",
+)  # fmt: skip
+
+
+class _Console(Console):
+    """A console that leaves it to the verb what a reader who has left means."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 def console() -> Console:
     """Return a console on standard output, as wide as the terminal but at most 100 columns."""
     width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
-    return Console(file=sys.stdout, width=width, highlight=False)
+    return _Console(file=sys.stdout, width=width, highlight=False)
 
 
 def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
@@ -38,11 +48,8 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) 
 
 def result(run: RunResult, folder: str) -> None:
     """Print what a run brought: flows, faults, expectations, where the capture is, verdict."""
-    table(
-        "",
-        ("flow", "op", ">size", ">done", ">goodput", ">packets", ">again", ">NAK", "result"),
-        (_flow_row(flow) for flow in run.flows),
-    )
+    if run.flows:
+        table("", FLOW_COLUMNS, (_flow_row(flow) for flow in run.flows))
     for fault in run.faults:
         click.echo(f"fault {fault.index} ({fault.text}): fired {fault.fired} of {fault.wanted}")
     for expectation in run.expectations:
@@ -53,23 +60,33 @@ def result(run: RunResult, folder: str) -> None:
     if capture.file:
         state = "" if capture.complete else f", INCOMPLETE: {capture.remark}"
         click.echo(f"capture {folder}/{capture.file}: {capture.frames} frames{state}")
+    elif capture.remark:
+        click.echo(f"capture: none, {capture.remark}")
     why = f": {run.why}" if run.why else ""
-    emulated = format_time(run.duration)
+    emulated = format_time(_rounded(run.duration))
     click.echo(f"{run.verdict} after {emulated} emulated (seed {run.seed}){why}")
 
 
+def _rounded(value: float) -> int:
+    """Return a figure to four digits: what people compare; run.json has all of them."""
+    whole = round(value)
+    return round(whole, min(0, 4 - len(str(whole))))
+
+
 def _flow_row(flow: FlowResult) -> tuple[object, ...]:
-    statuses = ", ".join(f"{n} {status}" for status, n in flow.statuses.items())
+    result = ", ".join(f"{n} {status}" for status, n in flow.statuses.items())
+    if flow.verdict != "pass":
+        result = f"{flow.verdict}: {result}" if result else flow.verdict
     return (
         flow.flow,
         flow.op,
         format_size(flow.size),
         f"{flow.completed}/{flow.count}",
-        "-" if flow.goodput is None else format_rate(round(flow.goodput)),
+        "-" if flow.goodput is None else format_rate(_rounded(flow.goodput)),
         flow.packets,
         flow.retransmissions,
         flow.naks,
-        flow.verdict if flow.verdict != "pass" else statuses,
+        result,
     )
 
 

@@ -33,7 +33,7 @@ def command(
     plan, _ = options.make_plan(lab, overrides, seed, dilation, nodes=nodes)
     folder = options.make_folder(plan.name, out)
     try:
-        with show.progress(plan.name) as report:
+        with options.ends_in_order(folder), show.progress(plan.name) as report:
             result, notes = simulate(plan, folder, report)
     except CannotSimulateError as error:
         options.complain(str(error))

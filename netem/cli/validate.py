@@ -38,11 +38,11 @@ def command(
         ("port", "peer", "address", ">mtu", "sends"),
         ((p.name, p.peer, p.address, p.mtu, p.sends) for n in facts.nodes for p in n.ports),
     )
-    show.table(
-        "",
-        ("flow", "transport", "work", "timeout", "RNR timer"),
-        ((f.flow, f.transport, "; ".join(f.work), f.timeout, f.rnr_timer) for f in facts.flows),
-    )
+    flows = [
+        (f.flow, f.transport, "; ".join(f.work), f.timeout, f.rnr_timer) for f in facts.flows
+    ]
+    if flows:
+        show.table("", ("flow", "transport", "work", "timeout", "RNR timer"), flows)
     classes = [(n.name, *one.split(", ", 1)) for n in facts.nodes for one in n.classes]
     if classes:
         show.table("", ("switch", "class", "does"), classes)

@@ -99,7 +99,7 @@ def evaluate(
             if not fault.fired
         ),
         *_late_changes(plan, duration),
-        *([capture.remark or "no packets captured"] if _is_empty(capture) else []),
+        *_empty_capture(capture),
         *(f"{e.name}: {e.got}" for e in expectations if e.verdict == "inconclusive"),
     ]
     why = next((line for line in [*failures, *doubts] if line), "")
@@ -107,10 +107,6 @@ def evaluate(
         why = f"{why}; {lateness.remark}"
     verdict: Verdict = "fail" if any(failures) else "inconclusive" if doubts else "pass"
     return Evaluation(verdict, why, flows, links, faults, expectations, lateness)
-
-
-def _is_empty(capture: CaptureReport | None) -> bool:
-    return capture is not None and not capture.frames
 
 
 # -- flows -----------------------------------------------------------------------------------
@@ -306,6 +302,11 @@ def _late_changes(plan: Plan, duration: Ns) -> Iterator[str]:
                 f"fault {change.index} at {format_time(change.at)} never came:"
                 f" the run ended at {format_time(duration)}"
             )
+
+
+def _empty_capture(capture: CaptureReport | None) -> Iterator[str]:
+    if capture is not None and not capture.frames:
+        yield capture.remark or "no packets captured"
 
 
 def _lateness(plan: Plan, reports: Sequence[NodeReport]) -> Lateness:

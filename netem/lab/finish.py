@@ -6,7 +6,7 @@ from typing import Literal
 
 from netem.capture.ends import captured_links
 from netem.capture.merge import merge_folder
-from netem.capture.runfolder import RunFolder
+from netem.capture.runfolder import RunFolder, RunFolderError
 from netem.host.verdict import evaluate
 from netem.topology.outcome import SCHEMA_VERSION, CaptureReport, NodeReport, RunResult
 from netem.topology.plan import Plan
@@ -26,7 +26,8 @@ def finish(
 ) -> RunResult:
     """Merge the spools, judge the run and write run.json; return what was written.
 
-    `trouble` says in one line why the run did not come to its end, if it did not.
+    `trouble` says in one line why the run did not come to its end, if it did not. A run.json
+    that cannot be written fails the run, but its result is not lost: it is returned.
     """
     wanted = bool(captured_links(plan))
     capture = merge_folder(folder.path) if wanted else CaptureReport(remark="none asked for")
@@ -55,5 +56,9 @@ def finish(
         capture=capture,
         counters={report.node: report.counters for report in reports if report.counters},
     )
-    folder.write_result(result)
+    try:
+        folder.write_result(result)
+    except RunFolderError as error:
+        result.why = "; ".join(filter(None, (result.why, str(error))))
+        result.verdict = "fail"
     return result

@@ -8,6 +8,8 @@ from netem.lab.job import Job, Outcome, Progress
 from netem.lab.launcher import launch, no_progress
 from netem.topology.outcome import RunResult
 from netem.topology.plan import Plan
+from netem.topology.units import format_time
+from transports.clock import S
 
 
 def run(plan: Plan, folder: RunFolder, progress: Progress = no_progress) -> RunResult:
@@ -31,5 +33,6 @@ def trouble(plan: Plan, outcome: Outcome) -> str:
     if outcome.interrupted:
         return "interrupted"
     if outcome.timed_out:
-        return f"not complete after {plan.limit_s:g} s of wall time (limit:)"
+        limit = format_time(round(plan.limit_s * S))
+        return f"not complete after {limit} of wall time (limit:)"
     return ""

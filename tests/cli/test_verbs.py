@@ -1,6 +1,9 @@
 """The command line: help, JSON, one line per problem, exit codes."""
 
+import errno
 import json
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +12,12 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from netem.capture.runfolder import SCHEMA
+from netem.capture.ends import lab_header
+from netem.capture.runfolder import SCHEMA, RunFolder, RunFolderError
+from netem.capture.spool import Spool
 from netem.cli.main import VERBS, cli
+from netem.cli.options import make_plan
+from netem.labs import __file__ as labs_file
 
 BAD_LABS = {
     "unknown key": ("topology: {nodes: {h0: {}}, linx: []}", "topology.linx"),
@@ -21,6 +28,11 @@ BAD_LABS = {
     ),
     "duplicate key": ("name: a\nname: b\ntopology: {nodes: {h0: {}}}", "name"),
 }
+
+ROOT = Path(__file__).parents[2]
+LABS = Path(labs_file).parent
+READMES = [ROOT / "README.md", *sorted(LABS.glob("*/README.md"))]
+FABRICLAB = (sys.executable, "-m", "netem")
 
 
 @pytest.fixture
@@ -99,6 +111,37 @@ def test_capture_of_nothing_is_its_own_verdict(invoke, tmp_path):
     assert "no packets captured" in ran.stderr
 
 
+def test_a_capture_that_cannot_be_written_is_a_failure_and_keeps_the_spools(
+    invoke, tmp_path, monkeypatch
+):
+    (tmp_path / "run" / "nodes").mkdir(parents=True)
+    plan, _ = make_plan("two-hosts")
+    spool = tmp_path / "run" / "nodes" / "sim.spool"
+    Spool(spool, lab_header(plan, 0)).close()
+    monkeypatch.setattr(Path, "replace", full_disk)
+    ran = invoke("capture", "--merge", "run")
+    assert ran.exit_code == 1
+    assert "No space left on device; the spools are kept" in ran.stderr
+    assert spool.exists()
+
+
+def test_a_result_that_cannot_be_written_is_still_told(invoke, monkeypatch):
+    monkeypatch.setattr(RunFolder, "write_result", no_result)
+    ran = invoke("sim", "two-hosts", "--json")
+    assert ran.exit_code == 1
+    result = json.loads(ran.stdout)
+    assert (result["verdict"], result["why"]) == ("fail", "run.json: disk full")
+    assert all(flow["verdict"] == "pass" for flow in result["flows"])
+
+
+def full_disk(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def no_result(*_):
+    raise RunFolderError("run.json: disk full")
+
+
 def test_doctor_prints_json_of_every_capability(invoke):
     ran = invoke("doctor", "--json")
     rows = json.loads(ran.stdout)["capabilities"]
@@ -112,3 +155,72 @@ def test_verbs_start_quickly_because_help_imports_little():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert ran.stdout.split() == ["False", "False"]
+
+
+def commands_of(readme: Path) -> list[list[str]]:
+    """Return the arguments of each `fabriclab` command of a README's code blocks."""
+    lines = [
+        line for block in readme.read_text().split("```")[1::2] for line in block.split("\n")
+    ]
+    words = [
+        shlex.split(line, comments=True) for line in lines if line.startswith("fabriclab ")
+    ]
+    return [argv[1:] for argv in words]
+
+
+@pytest.mark.parametrize("readme", READMES, ids=lambda path: path.parent.name)
+def test_every_command_of_a_readme_is_one(invoke, readme):
+    """As far as that can be told without doing it: flags, arguments, labs, keys to set."""
+    for verb, *arguments in commands_of(readme):
+        command = cli.get_command(None, verb)
+        assert command is not None, verb
+        context = command.make_context(verb, list(arguments))
+        lab = context.params.get("lab")
+        if lab is not None and (LABS / lab).is_dir() and verb != "down":
+            sets = [part for pair in context.params["overrides"] for part in ("--set", pair)]
+            ran = invoke("validate", lab, *sets)
+            assert ran.exit_code == 0, (arguments, ran.stderr)
+        if verb == "exec":
+            assert not (LABS / context.params["node"]).exists(), arguments
+
+
+def test_all_that_reads_a_result_may_leave_early(tmp_path):
+    """The exit code is the run's, not the reader's."""
+    for lab, code in (("two-hosts", 0), ("two-hosts --set topology.links[0].loss=100%", 1)):
+        with subprocess.Popen(
+            [*FABRICLAB, "sim", *lab.split()],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            process.stdout.close()
+            err = process.stderr.read()
+        assert (process.returncode, err) == (code, "")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_standard_stream_may_be_closed(tmp_path, closed):
+    line = f"exec {shlex.join(FABRICLAB)} sim two-hosts --out run {closed}"
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(["sh", "-c", line], cwd=tmp_path, env=env, check=False)
+    assert ran.returncode == 0
+    result = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert result["verdict"] == "pass"
+
+
+def test_a_full_disk_under_standard_output_is_one_line(tmp_path):
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [*FABRICLAB, "sim", "two-hosts", "--out", "run"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ran.returncode == 1
+    assert ran.stderr == "cannot write the result: No space left on device\n"
+    assert (tmp_path / "run" / "run.json").exists()
