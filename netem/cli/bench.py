@@ -10,11 +10,13 @@ from netem.cli import options, show
 
 def _groups() -> dict[str, Callable[[], Iterator[Benchmark]]]:
     from netem.bench import codec, lab_start, rc
+    from netem.bench.switch import switch
 
     return {
         "codec": codec.codec,
         "rc-datagram": rc.rc_datagram,
         "rc-frame": rc.rc_frame,
+        "switch": switch,
         "lab-start": lab_start.lab_start,
         "idle": lab_start.idle,
     }
@@ -25,10 +27,10 @@ def _groups() -> dict[str, Callable[[], Iterator[Benchmark]]]:
 @options.json_option
 @options.exit_codes
 def command(*, names: tuple[str, ...], as_json: bool) -> None:
-    """Measure the codec, RC in both modes, and the start of a large lab.
+    """Measure the codec, RC in both modes, a switch, and the start of a large lab.
 
-    GROUP is codec, rc-datagram, rc-frame, lab-start or idle; without any, all of them. The
-    ratio to the ceiling travels from machine to machine, the absolute figure does not.
+    GROUP is codec, rc-datagram, rc-frame, switch, lab-start or idle; without any, all of them.
+    The ratio to the ceiling travels from machine to machine, the absolute figure does not.
 
     Example:  fabriclab bench codec rc-frame
     """

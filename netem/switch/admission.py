@@ -58,9 +58,9 @@ class Admission:
         # bench: switch. Where the queue is too short for its rules, only room matters.
         account = queue.account
         if account.used + cells <= queue.plain_until and account.admit(cells):
-            return Held(frame, cells, queue, source, NO_META, number)
-        held = self._judge(out, queue, Held(frame, cells, queue, source, NO_META, number))
-        if source is not None and (held is None or held.source is None):
+            return frame, cells, queue, source, NO_META, number
+        held = self._judge(out, queue, (frame, cells, queue, source, NO_META, number))
+        if source is not None and held is None:
             source.account.release(cells)
         return held
 
@@ -90,10 +90,11 @@ class Admission:
         """Decide between queue, trim queue and the end."""
         mark = Mark.NOTHING
         if queue.marker is not None and not queue.marker.at_dequeue:
-            mark = queue.judge(held.frame, queue.account.used, held.number)
+            frame, _, _, _, _, number = held
+            mark = queue.judge(frame, queue.account.used, number)
             if mark is Mark.DROP:
                 why = f"by WRED of queue {queue.index}"
-                self._ledger.drop(out, queue, held.frame, "wred", why)
+                self._ledger.drop(out, queue, frame, "wred", why)
                 return None
             if mark is Mark.CE:
                 held = queue.marked_ce(held)
@@ -103,36 +104,40 @@ class Admission:
 
     def _room(self, out: Port, queue: EgressQueue, held: Held) -> Held | None:
         """Find a place for a frame, or for what is left of it."""
-        frame, account = held.frame, queue.account
-        is_long = queue.trim_at is not None and account.used + held.cells > queue.trim_at
+        frame, cells, _, _, meta, _ = held
+        account = queue.account
+        is_long = queue.trim_at is not None and account.used + cells > queue.trim_at
         if is_long and self._is_trimmable(out, queue, frame):
-            return self._trim(out, queue, held)
-        if account.admit(held.cells):
+            return self._trim(out, queue, frame, meta)
+        if account.admit(cells):
             return held
         if not is_long and self._is_trimmable(out, queue, frame):
-            return self._trim(out, queue, held)
+            return self._trim(out, queue, frame, meta)
         if queue.marker is None and ecn(frame) is not Ecn.NOT_ECT:
             queue.would_mark += 1
-        why = f"no room in queue {queue.index}"
-        self._ledger.drop(out, queue, frame, "queue", why, meta=held.meta)
+        self._ledger.drop(
+            out, queue, frame, "queue", f"no room in queue {queue.index}", meta=meta
+        )
         return None
 
     @staticmethod
     def _is_trimmable(out: Port, queue: EgressQueue, frame: bytes) -> bool:
         return queue.trims and out.trimmer is not None and out.trimmer.is_trimmable(frame)
 
-    def _trim(self, out: Port, queue: EgressQueue, held: Held) -> Held | None:
+    def _trim(
+        self, out: Port, queue: EgressQueue, frame: bytes, meta: FrameMeta
+    ) -> Held | None:
         """Offer what is left of a trimmable packet to the trim queue.
 
         The counters are those of the packet's own queue: trimmed = sent + refused, and the
         original is a drop there, whatever becomes of the rest.
         """
-        trimmer, frame, ledger = out.trimmer, held.frame, self._ledger
+        trimmer, ledger = out.trimmer, self._ledger
         assert trimmer is not None
         rest = trimmer.trim(frame)
         if rest is None:
             why = "too short to be trimmed"
-            ledger.drop(out, queue, frame, "trim_short", why, meta=held.meta)
+            ledger.drop(out, queue, frame, "trim_short", why, meta=meta)
             return None
         queue.trimmed += 1
         queue.drops += 1
@@ -141,10 +146,10 @@ class Admission:
         number, cells = target.offered, self._pool.cells(len(rest))
         target.offered += 1
         how = f"trimmed to {len(rest)} bytes from {len(frame)} bytes by queue {queue.index}"
-        meta = FrameMeta(comment=join(how, held.meta.comment))
+        meta = FrameMeta(comment=join(how, meta.comment))
         if target.account.admit(cells):
             queue.trim_sent += 1
-            return Held(rest, cells, target, None, meta, number)
+            return rest, cells, target, None, meta, number
         queue.trim_drops += 1
         why = f"no room in trim queue {target.index}"
         ledger.drop(out, None, rest, "trim_queue", why, meta=meta)

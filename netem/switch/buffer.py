@@ -89,9 +89,11 @@ class QueueAccount:
             if extra > pool.shared - pool.used or not self._threshold.allows(used, over):
                 return False
             pool.used += extra
-            pool.peak = max(pool.peak, pool.used)
+            if pool.used > pool.peak:  # noqa: PLR1730 - bench: switch
+                pool.peak = pool.used
         self.used = used
-        self.peak = max(self.peak, used)
+        if used > self.peak:  # noqa: PLR1730 - bench: switch
+            self.peak = used
         return True
 
     def release(self, size: int) -> None:

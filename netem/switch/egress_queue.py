@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TypeAlias
 
 from netem.impair.alter import set_ce
 from netem.impair.departure import FrameMeta, join
@@ -15,15 +15,11 @@ from netem.topology.switch_plan import QueuePlan
 NO_RULE = 1 << 62
 
 
-class Held(NamedTuple):
-    """A frame that the switch holds, until its last bit has left."""
-
-    frame: bytes
-    cells: int  # bytes of memory
-    queue: "EgressQueue | None"  # None: a PFC frame, which takes no memory
-    source: LosslessClass | None  # what its memory is charged to as well
-    meta: FrameMeta
-    number: int = 0  # in the queue's order of arrival
+# A frame that the switch holds, until its last bit has left:
+#   frame | bytes of memory | queue, None for a PFC frame, which takes no memory | what else its
+#   memory is charged to | what is known of it | number in the queue's order of arrival
+# bench: switch. A plain tuple is made in a quarter of the time of a named one.
+Held: TypeAlias = tuple[bytes, int, "EgressQueue | None", LosslessClass | None, FrameMeta, int]
 
 
 class EgressQueue:
@@ -48,13 +44,13 @@ class EgressQueue:
         self.weight = plan.weight
         self.priority = index if plan.priority is None else plan.priority
         self.is_lossless = plan.pfc is not None
-        self.trims = plan.action == "trim"
-        self.trim_at = trim_at
+        self.trims = plan.action == "trim" and not self.is_lossless
+        self.trim_at = trim_at if self.trims else None
         self.account = account
         self.marker = marker
         self.watchdog = watchdog
         # How long it may be, arriving frame included, without any rule but room to apply
-        rules = [] if trim_at is None else [trim_at]
+        rules = [] if self.trim_at is None else [self.trim_at]
         if marker is not None and not marker.at_dequeue:
             rules.append(marker.kmin)
         self.plain_until = min(rules, default=NO_RULE)
@@ -75,7 +71,7 @@ class EgressQueue:
 
     @property
     def head_size(self) -> int:
-        return len(self.frames[0].frame) if self.frames else 0
+        return len(self.frames[0][0]) if self.frames else 0
 
     def judge(self, frame: bytes, queued: int, number: int) -> Mark:
         """Ask the law of marking about a frame that finds `queued` bytes."""
@@ -88,8 +84,9 @@ class EgressQueue:
 
     def marked_ce(self, held: Held) -> Held:
         """Return the frame with CE set, and a comment that says so."""
-        meta = FrameMeta(comment=join(f"marked CE by queue {self.index}", held.meta.comment))
-        return held._replace(frame=set_ce(held.frame), meta=meta)
+        frame, cells, queue, source, meta, number = held
+        meta = FrameMeta(comment=join(f"marked CE by queue {self.index}", meta.comment))
+        return set_ce(frame), cells, queue, source, meta, number
 
     def counters(self) -> Iterator[tuple[str, int]]:
         """Yield names, as SONiC shows them, and values; those that are zero as well."""

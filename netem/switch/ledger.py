@@ -4,7 +4,7 @@ from collections import Counter, deque
 
 from netem.host.events import Chronicle
 from netem.impair.departure import NO_META, FrameMeta, join
-from netem.switch.egress_queue import EgressQueue, Held
+from netem.switch.egress_queue import EgressQueue
 from netem.switch.port import Port
 from transports.clock import Ns
 
@@ -23,14 +23,6 @@ class Ledger:
         self.chronicle = Chronicle()
         self.originated = 0
         self.dropped: Counter[str] = Counter()
-
-    def send(self, port: Port, held: Held) -> None:
-        """Let a frame leave by a port."""
-        if len(self.out) < MOST_OUT:
-            port.tx_ok += 1
-            self.out.append((port.name, held.frame, held.meta))
-        else:
-            self.drop(port, held.queue, held.frame, "overrun", "the driver is behind")
 
     def drop(
         self,

@@ -8,8 +8,8 @@ happen at its own time, however late it is called. An entry that has been overta
 from enum import Enum
 from heapq import heappop, heappush
 
-from netem.switch.egress_queue import Held
-from netem.switch.ledger import Ledger
+from netem.switch.egress_queue import EgressQueue, Held
+from netem.switch.ledger import MOST_OUT, Ledger
 from netem.switch.marking import Mark
 from netem.switch.pause import LosslessClass, pause_time
 from netem.switch.port import Port
@@ -35,6 +35,7 @@ class Lines:
     def __init__(self, ports: dict[str, Port], ledger: Ledger) -> None:
         self._ports = ports
         self._ledger = ledger
+        self._out = ledger.out
         self._heap: list[tuple[Ns, int, Timer, Port, int]] = []  # the int: a class
         self._line = 0
         self.next: Ns = NEVER  # when something happens by itself
@@ -70,14 +71,16 @@ class Lines:
         """Queue a frame that was admitted."""
         if port.is_idle and port.pauses.latest <= now:
             # bench: switch. There is nothing to choose from and nothing in the way.
-            at = port.ends(len(held.frame), now)
+            at = port.ends(len(held[0]), now)
             if at > now:
                 port.busy = held
                 self._push(at, Timer.DEPARTURE, port)
             else:
                 self._leave(port, held, now)
             return
-        port.put(held)
+        queue = held[2]
+        assert queue is not None
+        port.put(queue, held)
         if port.busy is None or port.pauses.latest > now:
             self.serve(port, now)
 
@@ -96,7 +99,7 @@ class Lines:
                 if blocked:
                     self._wait(port, port.unblocked_at(blocked))
                 return
-            at = port.ends(len(held.frame), now)
+            at = port.ends(len(held[0]), now)
             if at <= until and not (heap and heap[0][0] <= at):
                 now = at
             if at > now:
@@ -108,25 +111,25 @@ class Lines:
     def _next(self, port: Port, blocked: int, now: Ns) -> Held | None:
         """Take what is to be sent next, marked if it is marked only now."""
         while (held := port.take(blocked)) is not None:
-            queue = held.queue
+            queue = held[2]
             if queue is None:
                 return held
             if queue.watchdog is not None:
                 queue.watchdog.moved()
             if queue.marker is None or not queue.marker.at_dequeue:
                 return held
-            marked = self._mark(port, held, now)
+            marked = self._mark(port, queue, held, now)
             if marked is not None:
                 return marked
         return None
 
-    def _mark(self, port: Port, held: Held, now: Ns) -> Held | None:
+    def _mark(self, port: Port, queue: EgressQueue, held: Held, now: Ns) -> Held | None:
         """Mark a frame as it begins to leave, by what waits behind it."""
-        queue = held.queue
-        assert queue is not None
-        mark = queue.judge(held.frame, queue.account.used - held.cells, held.number)
+        frame, cells, _, _, _, number = held
+        mark = queue.judge(frame, queue.account.used - cells, number)
         if mark is Mark.DROP:
-            self._bury(port, held, "wred", f"by WRED of queue {queue.index}", now)
+            why = f"by WRED of queue {queue.index}"
+            self._bury(port, queue, held, now, reason="wred", why=why)
             return None
         queue.marked += mark is Mark.CE
         return queue.marked_ce(held) if mark is Mark.CE else held
@@ -140,24 +143,30 @@ class Lines:
 
     def _leave(self, port: Port, held: Held, now: Ns) -> None:
         """Let a frame go whose last bit has left, and free its memory."""
-        self._ledger.send(port, held)
-        queue, source = held.queue, held.source
+        frame, cells, queue, source, meta, _ = held
+        if len(self._out) < MOST_OUT:
+            port.tx_ok += 1
+            self._out.append((port.name, frame, meta))
+        else:
+            self._ledger.drop(port, queue, frame, "overrun", "the driver is behind")
         if queue is not None:
             queue.packets += 1
-            queue.octets += len(held.frame)
-            queue.account.release(held.cells)
+            queue.octets += len(frame)
+            queue.account.release(cells)
             if source is not None:
-                source.account.release(held.cells)
+                source.account.release(cells)
                 self.signal(source, now)
 
-    def _bury(self, port: Port, held: Held, reason: str, why: str, now: Ns) -> None:
+    def _bury(
+        self, port: Port, queue: EgressQueue, held: Held, now: Ns, *, reason: str, why: str
+    ) -> None:
         """Drop a frame that was in its queue."""
-        assert held.queue is not None
-        held.queue.account.release(held.cells)
-        self._ledger.drop(port, held.queue, held.frame, reason, why, meta=held.meta)
-        if held.source is not None:
-            held.source.account.release(held.cells)
-            self.signal(held.source, now)
+        frame, cells, _, source, meta, _ = held
+        queue.account.release(cells)
+        self._ledger.drop(port, queue, frame, reason, why, meta=meta)
+        if source is not None:
+            source.account.release(cells)
+            self.signal(source, now)
 
     # -- pauses that are asked for ---------------------------------------------------------
 
@@ -226,7 +235,8 @@ class Lines:
             self._ledger.tell(now, "storm", port, queue.priority, why=_why(dog))
             while dog.drops and queue.frames:
                 queue.storm_drops += 1
-                self._bury(port, port.pop(queue), "storm", "by the PFC watchdog", now)
+                why = "by the PFC watchdog"
+                self._bury(port, queue, port.pop(queue), now, reason="storm", why=why)
         else:
             self._ledger.tell(now, "storm_over", port, queue.priority)
         self.serve(port, now)

@@ -130,7 +130,11 @@ class Switch:
         verdict = self._forwarder.forward(port, frame, now)
         if isinstance(verdict, Decision):
             ingress.rx_ok += 1
-            self._enter(self._ports[verdict.port], index, bytes(verdict.frame), ingress)
+            out, kept = self._ports[verdict.port], bytes(verdict.frame)
+            if self._latency:
+                self._enter(out, index, kept, ingress)
+            else:
+                self._admit(out, index, kept, ingress, now)
         elif isinstance(verdict, Flood):
             ingress.rx_ok += 1
             self._flood(verdict, index, ingress)

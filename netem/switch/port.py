@@ -109,10 +109,8 @@ class Port:
         """Yield the blocked queues that have frames."""
         return (q for q in self.queues if q.frames and blocked >> q.index & 1)
 
-    def put(self, held: Held) -> None:
+    def put(self, queue: EgressQueue, held: Held) -> None:
         """Add a frame to its queue."""
-        queue = held.queue
-        assert queue is not None
         if not queue.frames:
             self.scheduler.filled(queue)
         queue.frames.append(held)
@@ -121,13 +119,12 @@ class Port:
     def take(self, blocked: int) -> Held | None:
         """Take what is to be sent next, or None: PFC frames before everything, paused never."""
         if self.pfc.pending:
-            return Held(self.pfc.frame(), 0, None, None, NO_META)
-        if not self.backlog:
-            return None
-        index = self.scheduler.pick(blocked)
-        if index is None:
-            return None
-        return self.pop(self.queues[index])
+            return self.pfc.frame(), 0, None, None, NO_META, 0
+        if self.backlog:
+            index = self.scheduler.pick(blocked)
+            if index is not None:
+                return self.pop(self.queues[index])
+        return None
 
     def pop(self, queue: EgressQueue) -> Held:
         """Take the first frame of a queue out of it."""

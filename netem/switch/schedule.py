@@ -52,6 +52,8 @@ class Scheduler:
             if queue.head_size and not blocked >> queue.index & 1:
                 return queue.index
         ring, deficit = self._ring, self._deficit
+        if len(ring) == 1 and not blocked:  # bench: switch. Alone, it owes nobody anything
+            return ring[0]
         for _ in range(2 * len(ring)):
             index = ring[0]
             if not blocked >> index & 1:
