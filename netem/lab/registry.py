@@ -4,6 +4,7 @@ The file is the only state that a lab keeps outside its sandbox. A file whose pr
 or whose pid now belongs to another process, counts as absent and is removed when met.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from netem.capture.runfolder import RunFolderError
 from netem.kernel.processes import start_ticks
 
 
@@ -40,18 +42,24 @@ class Running:
 
 
 def runtime_dir() -> Path:
-    """Return this user's directory for labs that are up, making it when it is missing."""
-    base = os.environ.get("XDG_RUNTIME_DIR", "")
-    if base and Path(base).is_dir() and os.access(base, os.W_OK):
-        path = Path(base) / "fabriclab"
-    elif os.geteuid() == 0:
-        path = Path("/run/fabriclab-labs")
-    else:
-        path = Path("/tmp") / f"fabriclab-{os.geteuid()}"  # noqa: S108 - checked for its owner
-    path.mkdir(mode=0o700, exist_ok=True)
-    if path.stat().st_uid != os.geteuid():
-        raise PermissionError(f"{path} belongs to another user")
-    return path
+    """Return this user's directory for labs that are up, making it when it is missing.
+
+    It is the first of a few that is ours. Who is root in a container or a user namespace may
+    find that /run is not. Raise RunFolderError where none can be had.
+    """
+    user = os.geteuid()
+    places = [Path("/tmp") / f"fabriclab-{user}"]  # noqa: S108 - checked for its owner
+    if user == 0:
+        places.insert(0, Path("/run/fabriclab-labs"))
+    if base := os.environ.get("XDG_RUNTIME_DIR"):
+        places.insert(0, Path(base) / "fabriclab")
+    for path in places:
+        with contextlib.suppress(OSError):
+            path.mkdir(mode=0o700, exist_ok=True)
+            if path.stat().st_uid == user and os.access(path, os.W_OK | os.X_OK):
+                return path
+    tried = ", ".join(map(str, places))
+    raise RunFolderError(f"none of {tried} is ours to write to; set XDG_RUNTIME_DIR")
 
 
 def save(running: Running) -> None:
