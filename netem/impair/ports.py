@@ -16,8 +16,13 @@ def qp_notes(node: NodePlan, port: PortPlan) -> dict[tuple[bytes, int], QpNote]:
     }
 
 
+def is_paced(node: NodePlan, port: PortPlan) -> bool:
+    """Say whether a node of ours serialises by itself what it sends by `port`."""
+    return node.kind == "switch" or port.nic is not None
+
+
 def egress_of(plan: Plan, node: NodePlan, port: PortPlan) -> Egress:
-    """Return the egress of a port of ours. A switch has a rate and queues of its own."""
+    """Return the egress of a port of ours."""
     name = f"{node.name}:{port.name}"
     return Egress(
         name,
@@ -26,7 +31,7 @@ def egress_of(plan: Plan, node: NodePlan, port: PortPlan) -> Egress:
         plan.seed,
         plan.faults,
         qps=qp_notes(node, port),
-        is_paced=node.kind == "switch",
+        is_paced=is_paced(node, port),
     )
 
 

@@ -26,7 +26,7 @@ from netem.kernel.links import show_carrier
 from netem.kernel.steps import WIRE_PORTS, tap_name, wire_name
 from netem.node.datagram import DatagramDriver, DatagramEnd
 from netem.node.driver import Driver
-from netem.node.frames import FrameDriver, FrameMachine
+from netem.node.frames import FrameDriver, FrameMachine, SetCarrier, Shape
 from netem.node.port import Port, ShowCarrier
 from netem.node.schedule import Agenda, Tell
 from netem.node.turns import Turns
@@ -36,6 +36,7 @@ from netem.node.wrapping import Wrapping
 from netem.sockets.packet import PacketSocket
 from netem.sockets.tap import Tap
 from netem.sockets.udp import UdpSocket
+from netem.switch.nic import Nic
 from netem.switch.pipeline import Switch
 from netem.topology.outcome import NodeReport
 from netem.topology.plan import LinkPlan, NodePlan, Plan, PortPlan, WorkPlan
@@ -155,8 +156,12 @@ class _Site:
             )
         if node.kind == "switch":
             switch = Switch(node)
-            return Node(switch, self._drive(switch, ports, switch), self._spool)
+            driver = self._drive(switch, ports, switch.shape, switch.set_carrier)
+            return Node(switch, driver, self._spool)
         host = Host(plan, node.name)
+        if any(port.nic is not None for port in node.ports):
+            nic = Nic(host, node)
+            return Node(nic, self._drive(nic, ports, nic.shape), self._spool)
         return Node(host, self._drive(host, ports), self._spool)
 
     def _datagram_host(self, node: NodePlan) -> Node:
@@ -232,7 +237,11 @@ class _Site:
             raise OSError(error.errno, why) from None
 
     def _drive(
-        self, machine: FrameMachine, ports: Sequence[Port], switch: Switch | None = None
+        self,
+        machine: FrameMachine,
+        ports: Sequence[Port],
+        shape: Shape | None = None,
+        carrier: SetCarrier | None = None,
     ) -> FrameDriver:
         return FrameDriver(
             machine,
@@ -241,8 +250,8 @@ class _Site:
             recorder=self._spool,
             agenda=self._agenda(),
             tell=self._tell,
-            shape=None if switch is None else switch.shape,
-            carrier=None if switch is None else switch.set_carrier,
+            shape=shape,
+            carrier=carrier,
         )
 
     def _agenda(self) -> Agenda:

@@ -27,11 +27,13 @@ from netem.host.host import Host
 from netem.impair.departure import Fate, remark
 from netem.impair.egress import Egress
 from netem.impair.model import Impairment
-from netem.impair.ports import qp_notes
+from netem.impair.ports import is_paced, qp_notes
 from netem.sim.nodes import BridgeNode, Node
+from netem.switch.nic import Nic
 from netem.switch.pipeline import Switch
 from netem.topology.outcome import NodeReport
 from netem.topology.plan import NodePlan, Plan
+from netem.topology.units import format_time
 from transports.clock import Ns, S
 from wire.codec import ReadBuffer
 
@@ -167,12 +169,17 @@ class _World:
                     self._notes.append(f"{node.name}: simulated in frame mode")
                 if node.stack == "kernel":
                     self._notes.append(f"{node.name}: simulated without a kernel's stack")
-                return Host(self._plan, node.name)
-            case "bridge" | "linux":
+                host = Host(self._plan, node.name)
+                has_nic = any(port.nic is not None for port in node.ports)
+                return Nic(host, node) if has_nic else host
+            case "bridge":
                 self._notes.append(
-                    f"{node.name}: {node.kind} node, simulated as our learning switch"
+                    f"{node.name}: bridge node, simulated as our learning switch"
                 )
                 return BridgeNode(node)
+            case "linux":
+                self._notes.append(f"{node.name}: kernel router, simulated as our switch")
+                return Switch(node)
             case "switch":
                 return Switch(node)
             case kind:
@@ -199,11 +206,11 @@ class _World:
                     self._plan.seed,
                     self._plan.faults,
                     qps=qp_notes(node, port),
-                    is_paced=node.kind == "switch",
+                    is_paced=is_paced(node, port),
                 )
                 actor = self._actors[node.name]
                 machine, shape = actor.machine, None
-                if isinstance(machine, Switch):
+                if isinstance(machine, Switch | Nic) and is_paced(node, port):
                     shape = partial(machine.shape, port.name)
                 direction = _Direction(
                     egress, sender, self._actors[target.name], entry.name, shape
@@ -232,7 +239,7 @@ class _World:
                 return f"nothing is left to happen, and {self._missing()}"
             if self._heap[0][0] > limit:
                 self._now = limit
-                return f"the limit of {limit / S:g} s was reached, and {self._missing()}"
+                return f"the limit of {format_time(limit)} was reached, and {self._missing()}"
             self._now = now = self._heap[0][0]
             self._settle(*self._take(now), now)
             instants += 1

@@ -34,12 +34,17 @@ def counters_of(pool: Pool, ports: Iterable[Port], now: Ns) -> dict[str, int]:
                 found[f"{port.name}.q{queue.index}.{name}"] = value
                 if name in totals:
                     totals[name] += value
-        found |= {f"{port.name}.{name}": value for name, value in _of_port(port, now) if value}
+        found |= counters_of_port(port, now)
         for lossless in port.lossless:
             if lossless is not None and (lossless.account.peak or lossless.drops):
                 for name, value in _of_class(lossless):
                     found[f"{port.name}.pg{lossless.index}.{name}"] = value
     return {"BufferWatermarkBytes": pool.peak, **totals, **found}
+
+
+def counters_of_port(port: Port, now: Ns) -> dict[str, int]:
+    """Return the counters of a port itself that are not zero."""
+    return {f"{port.name}.{name}": value for name, value in _of_port(port, now) if value}
 
 
 def _of_port(port: Port, now: Ns) -> Iterator[tuple[str, int]]:

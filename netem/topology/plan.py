@@ -14,6 +14,7 @@ from msgspec import field
 from netem.impair.model import NEUTRAL, Impairment
 from netem.topology.switch_plan import (
     Frozen,
+    NicPlan,
     PortFacing,
     RoutePlan,
     SidPlan,
@@ -45,6 +46,7 @@ class PortPlan(Frozen, frozen=True):
     ingress: Impairment | None = None  # only where the peer is a kernel end we act for
     trains: bool = False  # offload settings for UDP segment trains; else byte-accurate
     faces: PortFacing = "fabric"  # a switch's port: what is at the other end
+    nic: NicPlan | None = None  # of a host in frame mode whose switch has lossless classes
 
 
 class Neighbour(Frozen, frozen=True):

@@ -57,8 +57,8 @@ from netem.topology.settings import (
 )
 from netem.topology.shape import changed, written_keys
 from netem.topology.srv6 import Srv6, plane_of_router
-from netem.topology.switch_plan import SwitchPlan
-from netem.topology.switches import Cable, switch_plan, trim_how
+from netem.topology.switch_plan import NicPlan, SwitchPlan
+from netem.topology.switches import Cable, nic_plan, switch_plan, trim_how
 from netem.topology.wiring import Wiring, node_of
 from netem.topology.workload import Pairing
 from transports.clock import Ns, S
@@ -96,6 +96,7 @@ class _Planner:
         self._routes = Routes(self._wiring, self._routing, self._srv6, self._macs, self._ips)
         self._touched = self._touched_ports()
         self._egresses = {port: self._egress_of(port) for port in self._link_of}
+        self._nics: dict[str, NicPlan | None] = {}  # by switch
 
     def plan(self, calibration: Calibration) -> Plan:
         lab = self._lab
@@ -250,7 +251,24 @@ class _Planner:
             ipv6=self._ips[port] if self._hosts[node].family == "ipv6" else None,
             ipv4=self._ips[port] if self._hosts[node].family == "ipv4" else None,
             trains=self._carries_trains(port, peer),
+            nic=self._nic(node, node_of(peer)),
         )
+
+    def _nic(self, host: str, peer: str) -> NicPlan | None:
+        """Return how a host's port obeys PFC, if its switch has lossless classes.
+
+        Only where every byte is ours can a pause stop it: in frame mode, without a kernel.
+        """
+        traits = self._hosts[host]
+        is_able = traits.mode == "frame" and traits.stack == "none"
+        if not is_able or self._specs[peer].kind != "switch":
+            return None
+        if peer not in self._nics:
+            keys = switch_keys(self._lab, self._specs[peer])
+            cables = self._cables(peer)
+            plan = switch_plan(keys, name=peer, seed=self._lab.seed, cables=cables)
+            self._nics[peer] = nic_plan(plan)
+        return self._nics[peer]
 
     def _is_ours(self, node: str) -> bool:
         """Say whether a process of ours sends what the node sends."""

@@ -101,6 +101,13 @@ class QueuePlan(Frozen, frozen=True):
     priority: int | None = None  # that PFC frames name; None: the queue's number
 
 
+class NicPlan(Frozen, frozen=True):
+    """A host's port that obeys PFC, with the classes of its switch and a queue for each."""
+
+    classify: ClassifyPlan = ClassifyPlan()
+    lossless: dict[int, int] = {}  # class -> the priority that PFC frames name
+
+
 class TrimPlan(Frozen, frozen=True):
     """How packets are trimmed. trimming.md 2, 5; mrc.md 12.6.
 

@@ -40,6 +40,7 @@ from netem.topology.switch_plan import (
     ClassifyPlan,
     EcnPlan,
     LoadBalancing,
+    NicPlan,
     PfcPlan,
     QueuePlan,
     SwitchPlan,
@@ -81,6 +82,16 @@ def switch_plan(
         icmp_errors=keys.icmp_errors is not False,
         srv6_errors=bool(keys.srv6_errors),
     )
+
+
+def nic_plan(plan: SwitchPlan) -> NicPlan | None:
+    """Return how the hosts of a switch obey its pauses; None if no class of it is lossless."""
+    lossless = {
+        index: index if queue.priority is None else queue.priority
+        for index, queue in enumerate(plan.queues)
+        if queue.pfc is not None
+    }
+    return NicPlan(plan.classify, lossless) if lossless else None
 
 
 def _hash_seed(keys: SwitchKeys, name: str, seed: int) -> int:
