@@ -45,7 +45,8 @@ def check(lab: Lab, problems: list[str]) -> None:
         problems.append("limit: 0s ends the run before it begins; write for example 60s")
     used: dict[str, str] = {}
     ends = [_ends(lab, link, used, problems) for link in lab.topology.links]
-    problems.extend(node_problems(lab))
+    of_nodes = list(node_problems(lab))
+    problems.extend(of_nodes)
     problems.extend(_mtu_problems(lab))
     sound = [pair for pair in ends if pair is not None]
     if len(sound) < len(ends):
@@ -64,7 +65,8 @@ def check(lab: Lab, problems: list[str]) -> None:
     routing = Routing(wiring)
     srv6 = Srv6(lab, wiring, routing, {})
     problems.extend(sid_problems(lab, wiring, srv6))
-    problems.extend(_memory_problems(lab, names, wiring))
+    if not of_nodes:
+        problems.extend(_memory_problems(lab, names, wiring))
     if was_readable:
         ground = Ground(names, wiring, routing)
         WorkloadCheck(lab, ground, srv6, problems).check()

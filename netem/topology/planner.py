@@ -205,15 +205,16 @@ class _Planner:
         if self._wiring.roles[name] != "router":
             return plan
         own = self._routes.addresses[name]
+        steer = tuple(self._srv6.steered(name, s, own.ipv6, self._ips) for s in spec.steer)
+        steered = {one.prefix for one in steer}
+        table = self._routes.of_router(name)
         return replace(
             plan,
             address=own.ipv6,
             address_v4=own.ipv4,
-            routes=self._routes.of_router(name),
+            routes=tuple(route for route in table if route.prefix not in steered),
             sids=self._srv6.sids(name),
-            steer=tuple(
-                self._srv6.steered(name, steer, own.ipv6, self._ips) for steer in spec.steer
-            ),
+            steer=steer,
         )
 
     def _cables(self, name: str) -> tuple[Cable, ...]:

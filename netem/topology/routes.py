@@ -90,7 +90,7 @@ class Routes:
             yield RoutePlan(prefix, self._hops([Step(port, peer)]))
 
     def of_host(self, host: str, family: Family) -> tuple[RoutePlan, ...]:
-        """Return a host's table; empty for one without a router beside it."""
+        """Return a host's table, longest prefixes first; empty without a router beside it."""
         table: list[RoutePlan] = []
         everywhere: list[NextHop] = []
         for port in self._wiring.ports[host]:
@@ -103,7 +103,7 @@ class Routes:
         if everywhere:
             default = "::/0" if family == "ipv6" else "0.0.0.0/0"
             table.append(RoutePlan(default, tuple(everywhere)))
-        return tuple(table)
+        return tuple(sorted(table, key=lambda route: -int(route.prefix.partition("/")[2])))
 
     def _hops(self, steps: Sequence[Step]) -> tuple[NextHop, ...]:
         return tuple(

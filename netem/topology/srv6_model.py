@@ -23,6 +23,7 @@ from netem.topology.reading import (
 from netem.topology.spelling import suggestion
 from netem.topology.switch_plan import Behaviour, Flavour
 from netem.topology.tree import Tree
+from transports.srv6.sids import refusal
 
 MAX_SIDS = 64  # of one node
 MAX_PATH = 64  # elements; an SRH holds 126 segments, and the rest must go into the same packet
@@ -65,14 +66,8 @@ def parse_sid(value: object) -> Sid:
         raise units.UnitError(f"{shown(value)} is no IPv6 address; {example}") from None
     length = int(match[2]) if match and match[2] else 128
     sid = Sid(int(address), length)
-    if address.is_link_local:
-        raise units.UnitError(
-            f"{shown(value)} is link-local: no router passes it on, so no packet would reach"
-            f" this SID; {example}"
-        )
-    if address.is_multicast or address.is_unspecified or address.is_loopback:
-        what = "the loopback address" if address.is_loopback else "no unicast address"
-        raise units.UnitError(f"{shown(value)} is {what}; {example}")
+    if why := refusal(address):
+        raise units.UnitError(f"{shown(value)} is {why}; {example}")
     if length > 128:
         raise units.UnitError(f"{shown(value)} has more than 128 bits; {example}")
     if sid.value & ((1 << (128 - length)) - 1):
@@ -124,8 +119,11 @@ class BehaviourKind:
     def read(self, tree: Tree, path: str, problems: list[str]) -> object:
         if isinstance(tree, str) and tree in BEHAVIOURS:
             return tree
-        what = "is not there yet" if tree in _NOT_YET else "is unknown"
-        problems.append(f"{path}: {shown(tree)} {what}{suggestion(str(tree), BEHAVIOURS)}")
+        if tree in _NOT_YET:
+            rest = f" is not there yet; legal: {', '.join(BEHAVIOURS)}"
+        else:
+            rest = f" is unknown{suggestion(str(tree), BEHAVIOURS)}"
+        problems.append(f"{path}: {shown(tree)}{rest}")
         return BAD
 
 

@@ -73,6 +73,35 @@ def test_an_unknown_lab_is_told_which_there_are(invoke):
     assert "two-hosts" in ran.stderr
 
 
+@pytest.mark.parametrize(("form", "link"), [
+    ("text", "h0:p0--br0:e0"), ("mermaid", 'n_h2(["h2"])'), ("dot", '"h0" -- "br0"'),
+])  # fmt: skip
+def test_graph_draws_a_lab_or_a_part_of_it(invoke, form, link):
+    ran = invoke("graph", "bridge-pair", "--as", form)
+    assert ran.exit_code == 0, ran.output
+    assert link in ran.stdout
+    part = invoke("graph", "bridge-pair", "--as", form, "--nodes", "h1,br0")
+    assert part.exit_code == 0, part.output
+    assert "h0" not in part.stdout
+
+
+def test_nodes_names_a_part_that_there_is(invoke):
+    """L05: the others and their links are dropped; a name that is not there is refused."""
+    ran = invoke("validate", "bridge-pair", "--nodes", "h0,br0", "--json")
+    assert [node["name"] for node in json.loads(ran.stdout)["nodes"]] == ["h0", "br0"]
+    ran = invoke("run", "bridge-pair", "--nodes", "h0,h7")
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith("--nodes: no node h7")
+
+
+def test_what_the_host_cannot_carry_is_said_before_the_run(invoke):
+    ran = invoke(
+        "validate", "two-hosts", "--set", "topology.links[0].rate=400gbit", "--dilation", "1"
+    )
+    assert ran.exit_code == 0, ran.output
+    assert "dilation 1 is too small for this host" in ran.stderr
+
+
 def test_set_changes_a_key_and_is_checked_as_the_file_is(invoke):
     ran = invoke("validate", "two-hosts", "--set", "defaults.host.mode=datagram", "--json")
     assert ran.exit_code == 0, ran.output

@@ -3,7 +3,8 @@
 import pytest
 
 from netem.topology.load import load_lab
-from netem.topology.mtu import mtu_sum
+from netem.topology.mtu import mtu_sum, srv6_parts
+from netem.topology.plan import SourceRoute
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,30 @@ def test_a_link_that_just_holds_the_largest_packet_is_enough(mtu):
         workload: [{{op: write, from: h0, to: h1, size: 64KiB}}]
         """
     )
+
+
+SRH_OF_ONE = SourceRoute(("fc00:1::e",), "fd00::1", "encaps")
+
+
+@pytest.mark.parametrize(
+    ("route", "parts"),
+    [
+        (SRH_OF_ONE, (("outer IPv6", 40), ("SRH", 24))),
+        (SourceRoute(("fc00:1::e",), "fd00::1"), (("outer IPv6", 40),)),
+        (SourceRoute(("a::", "b::", "c::"), "fd00::1"), (("outer IPv6", 40), ("SRH", 40))),
+    ],
+)
+def test_a_reduced_list_leaves_the_first_segment_out(route, parts):
+    """RFC 8986, sections 5.1 and 5.2."""
+    assert srv6_parts(route) == parts
+
+
+def test_all_headers_of_the_stack_are_added_up():
+    """W07: RoCE 4096 + SRv6 (40 + 24) + overlay needs more than 4200."""
+    found = mtu_sum(4096, "ipv6", around=srv6_parts(SRH_OF_ONE), overlay="ipv6")
+    assert found.text == (
+        "Ethernet 14 | outer IPv6 40 + SRH 24 + IPv6 40 + UDP 8 + WireGuard 32 + IPv6 40 +"
+        " UDP 8 + BTH 12 + RETH 16 + ImmDt 4 + payload 4096 + ICRC 4 + padding 12 = 4336"
+        " (frame 4350)"
+    )
+    assert (4180 + 12) % 16 == 0
