@@ -64,6 +64,7 @@ class EgressQueue:
         self.wred_drops = 0
         self.marked = 0
         self.would_mark = 0
+        self.incapable = 0
         self.trimmed = 0
         self.trim_sent = 0
         self.trim_drops = 0
@@ -79,6 +80,7 @@ class EgressQueue:
             return Mark.NOTHING
         mark = self.marker.judge(frame, queued, number)
         self.would_mark += mark is Mark.WOULD
+        self.incapable += mark is Mark.INCAPABLE
         self.wred_drops += mark is Mark.DROP
         return mark
 
@@ -98,6 +100,7 @@ class EgressQueue:
         if self.marker is not None:
             yield "WredDropPkts", self.wred_drops
             yield "EcnMarkedPkts", self.marked
+            yield "EcnIncapablePkts", self.incapable
         yield "EcnWouldMarkPkts", self.would_mark
         if self.trims:
             yield "TrimPkts", self.trimmed

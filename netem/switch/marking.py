@@ -25,6 +25,7 @@ class Mark(Enum):
     CE = "mark it"
     DROP = "it is not ECN-capable, and WRED drops such frames"
     WOULD = "mark it, were marking on"
+    INCAPABLE = "mark it, were it ECN-capable"
 
 
 class Marker:
@@ -50,7 +51,7 @@ class Marker:
         if field is Ecn.CE:
             return Mark.NOTHING
         if field is Ecn.NOT_ECT:
-            return Mark.DROP if self._wred else Mark.NOTHING
+            return Mark.DROP if self._wred else Mark.INCAPABLE
         return Mark.CE if self._is_on else Mark.WOULD
 
     def _strikes(self, queued: int, number: int) -> bool:

@@ -3,6 +3,9 @@
     e0.RxOk, e0.TxDrp                       of port e0, as `show interfaces counters`
     e0.PfcRx3, e0.PfcTx3, e0.PausedNs3      PFC frames that named priority 3; how long it obeyed
     e0.q1.Pkts, e0.q1.DropPkts, ...         of queue 1, as `show queue counters` and its sisters
+    e0.q1.EcnWouldMarkPkts                  ECN-capable frames that marking would hit, were it
+                                            on; without thresholds, those that found no room
+    e0.q1.EcnIncapablePkts                  frames that it hit and that are not ECN-capable
     e0.q1.TrimPkts, .TrimSent, .TrimDrop    trimmed = sent + refused by the trim queue
     e0.pg3.HeadroomWatermarkBytes, ...      of lossless class 3 where it comes in at e0
     BufferWatermarkBytes                    most shared memory ever used

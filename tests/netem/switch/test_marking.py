@@ -48,7 +48,7 @@ def test_equal_thresholds_make_a_step():
 
 @pytest.mark.parametrize(
     ("field", "expected"),
-    [(NOT_ECT, Mark.NOTHING), (ECT0, Mark.CE), (ECT1, Mark.CE), (CE, Mark.NOTHING)],
+    [(NOT_ECT, Mark.INCAPABLE), (ECT0, Mark.CE), (ECT1, Mark.CE), (CE, Mark.NOTHING)],
 )
 def test_only_what_is_ecn_capable_is_marked(field, expected):
     assert marker().judge(ect(field), KMAX + 1, 0) is expected
