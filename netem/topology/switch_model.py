@@ -36,7 +36,11 @@ SAME_SEED = -1  # `hash_seed: same`
 OWN_SEED = -2  # `hash_seed: own`
 AUTO = -1  # `headroom: auto`
 NO_LIMIT = -1  # `limit: none`
-# What a path choice may look at. "ev": the names of fields of the entropy value
+# What a path choice may look at; with `mode: ev` at fields of the entropy value, mrc.md 12.4
+EV_FIELDS = {
+    "stev32": ("hop0", "hop1", "hop2", "salt", "plane"),
+    "udp16": ("plane", "hop0", "salt"),
+}
 HASH_FIELDS = (
     "src", "dst", "protocol", "sport", "dport", "flow_label", "port", "dest_qp",
 )  # fmt: skip

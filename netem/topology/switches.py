@@ -17,6 +17,7 @@ from netem.topology.reading import SpecT
 from netem.topology.spelling import suggestion
 from netem.topology.switch_model import (
     AUTO,
+    EV_FIELDS,
     HASH_FIELDS,
     NO_LIMIT,
     NONE,
@@ -142,7 +143,7 @@ def _balance(keys: BalanceKeys) -> LoadBalancing:
     default = LoadBalancing()
     return LoadBalancing(
         mode=keys.mode or default.mode,
-        fields=keys.fields or default.fields,
+        fields=keys.fields or (("hop0",) if keys.mode == "ev" else default.fields),
         spray=keys.spray or default.spray,
         ev_format=keys.ev_format or default.ev_format,
     )
@@ -394,9 +395,10 @@ def _balance_problems(balance: BalanceKeys) -> Iterator[str]:
         yield f"balance.spray: does nothing with mode: {mode}"
     if balance.ev_format is not None and mode != "ev":
         yield f"balance.ev_format: does nothing with mode: {mode}"
+    legal = EV_FIELDS[balance.ev_format or "stev32"] if mode == "ev" else HASH_FIELDS
     for number, name in enumerate(balance.fields or ()):
-        if mode != "ev" and name not in HASH_FIELDS:
-            yield f"balance.fields[{number}]: {name} is unknown{suggestion(name, HASH_FIELDS)}"
+        if name not in legal:
+            yield f"balance.fields[{number}]: {name} is unknown{suggestion(name, legal)}"
 
 
 def memory_problems(plan: SwitchPlan, ports: int) -> Iterator[str]:

@@ -8,12 +8,14 @@ reads it: no hash, no table that changes. IPv4 has room for `udp16` only.
 """
 
 from collections.abc import Sequence
+from struct import Struct
 from typing import NamedTuple
 
 from netem.switch.forward.parse import parse
 from wire.codec import ReadBuffer
-from wire.ipv6 import IPV6
-from wire.udp import UDP
+from wire.ipv4 import Protocol
+
+_PLAIN = Struct("!IxxB33xH")  # word | next header | UDP source port, right behind the header
 
 
 class Field(NamedTuple):
@@ -21,9 +23,6 @@ class Field(NamedTuple):
 
     shift: int
     width: int
-
-    def of(self, value: int) -> int:
-        return value >> self.shift & (1 << self.width) - 1
 
 
 STEV32 = {
@@ -60,21 +59,21 @@ class EntropyReader:
         A packet without UDP has an entropy value too: where its source port would be is 0.
         """
         # Bench switch.
-        if (
-            frame[at] >> 4 == 6
-            and frame[at + 6] == 17
-            and len(frame) >= at + IPV6.size + UDP.size
-        ):
-            label = frame[at + 2] << 8 | frame[at + 3]
-            port = frame[at + IPV6.size] << 8 | frame[at + IPV6.size + 1]
-            fields = self._fields
-        else:
-            found = parse(frame[at:])
-            assert found is not None
-            label, port = found.flow_label & 0xFFFF, found.sport
-            fields = self._fields if found.version == 6 else self._ipv4_fields
-        value = label << 16 | port if self._has_label else port
-        number = 0
-        for field in fields:
-            number = number << field.width | field.of(value)
-        return number
+        if len(frame) >= at + _PLAIN.size:
+            word, next_header, port = _PLAIN.unpack_from(frame, at)
+            if word >> 28 == 6 and next_header == Protocol.UDP:
+                value = (word & 0xFFFF) << 16 | port if self._has_label else port
+                return _read(self._fields, value)
+        found = parse(frame[at:])
+        assert found is not None
+        port = found.sport
+        value = (found.flow_label & 0xFFFF) << 16 | port if self._has_label else port
+        return _read(self._fields if found.version == 6 else self._ipv4_fields, value)
+
+
+def _read(fields: Sequence[Field], value: int) -> int:
+    """Return the numbers in some fields as one, the first one highest."""
+    number = 0
+    for shift, width in fields:
+        number = number << width | value >> shift & (1 << width) - 1
+    return number

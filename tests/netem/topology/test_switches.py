@@ -118,6 +118,11 @@ def test_watchdog_buffer_and_balance():
     assert (plan.icmp_errors, plan.srv6_errors) == (False, True)
 
 
+def test_a_choice_by_entropy_reads_the_first_hop_unless_it_is_told_another():
+    assert switch("balance: {mode: ev}").balance.fields == ("hop0",)
+    assert switch("balance: {mode: ev, fields: [hop1]}").balance.fields == ("hop1",)
+
+
 def test_ports_know_whether_they_face_hosts():
     plan = planned(PAIR)
     assert [port.faces for port in plan.node("t0-p0-0").ports] == ["host", "fabric"]
@@ -167,6 +172,11 @@ REFUSED = [
     ("balance: {fields: [src, color]}",
      "defaults.switch.balance.fields[1]: color is unknown; legal: src, dst, protocol,"
      " sport, dport, flow_label, port, dest_qp"),
+    ("balance: {mode: ev, fields: [src]}",
+     "defaults.switch.balance.fields[0]: src is unknown; legal: hop0, hop1, hop2, salt, plane"),
+    ("balance: {mode: ev, ev_format: udp16, fields: [hop1]}",
+     "defaults.switch.balance.fields[0]: hop1 is unknown; did you mean hop0;"
+     " legal: plane, hop0, salt"),
     ("queue: {reserved: 8MiB}",
      "defaults.switch.buffer.total: 16MiB is too small: reserves of 2 ports take 16MiB,"
      " their headroom 0B"),

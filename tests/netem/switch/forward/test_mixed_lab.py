@@ -1,4 +1,4 @@
-"""One lab file with our switch or a kernel router in the middle: in processes, and simulated."""
+"""One lab file with our switch or a kernel router in the middle: processes, and simulated."""
 
 import pytest
 
