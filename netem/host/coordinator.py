@@ -14,10 +14,13 @@ class Coordinator:
         self.finished = 0  # flows of items, as `total`
         self._open: dict[int, set[str]] = {}
         self._wanted: set[int] = set()  # items that others wait for
+        self._requests: dict[str, list[tuple[str, int]]] = {}  # flow and item, by requester
+        self.released: list[int] = []  # items, in their order
         for node in plan.nodes:
             for qp in node.qps:
                 for work in qp.work:
                     self._open.setdefault(work.item, set()).add(qp.flow)
+                    self._requests.setdefault(node.name, []).append((qp.flow, work.item))
                     if work.after is not None:
                         self._wanted.add(work.after)
         self.total = sum(map(len, self._open.values()))
@@ -29,7 +32,20 @@ class Coordinator:
             return []
         flows.discard(flow)
         self.finished += 1
-        return [item] if not flows and item in self._wanted else []
+        if flows or item not in self._wanted:
+            return []
+        self.released.append(item)
+        return [item]
+
+    def excuse(self, node: str) -> list[int]:
+        """Take note that a node is gone for good; return what to release everywhere.
+
+        Nobody waits for what it was to request any more.
+        """
+        released = []
+        for flow, item in self._requests.get(node, ()):
+            released += self.item_done(flow, item)
+        return released
 
     @property
     def done(self) -> bool:

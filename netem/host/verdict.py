@@ -23,6 +23,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from netem.host.happenings import directions, fault_doubts, fault_results, gone_for_good
 from netem.impair.model import GilbertElliott, Impairment, Loss, RandomLoss
 from netem.topology.expectations import STATEMENTS
 from netem.topology.outcome import (
@@ -69,18 +70,20 @@ def evaluate(
     duration: Ns,
     trouble: str = "",
     capture: CaptureReport | None = None,
+    fates: Sequence[FaultReport] = (),
 ) -> Evaluation:
     """Judge a run that took `duration` of emulated time.
 
     `trouble` says in one line why the run did not come to its end, if it did not; `capture` is
-    None where none was asked for.
+    None where none was asked for; `fates` tell of nodes that were killed and restarted.
     """
     ends: dict[tuple[str, str], FlowReport] = {
         (end.flow, end.role): end for report in reports for end in report.flows
     }
-    flows = [_flow_result(node, qp, ends) for node, qp in _requesters(plan)]
-    links = _directions(plan, reports)
-    faults = _faults(plan, reports)
+    gone = gone_for_good(plan, duration)
+    flows = [_flow_result(node, qp, ends, gone.get(node)) for node, qp in _requesters(plan)]
+    links = directions(plan, reports)
+    faults = fault_results(plan, reports, fates)
     lateness = _lateness(plan, reports)
     totals = _totals(flows, links, ends.values())
     expectations = [
@@ -93,12 +96,7 @@ def evaluate(
     ]
     doubts = [
         *_idle_impairments(plan, links, faults),
-        *(
-            f"fault {fault.index} ({fault.text}) never fired"
-            for fault in faults
-            if not fault.fired
-        ),
-        *_late_changes(plan, duration),
+        *fault_doubts(plan, faults, duration),
         *_empty_capture(capture),
         *(f"{e.name}: {e.got}" for e in expectations if e.verdict == "inconclusive"),
     ]
@@ -120,7 +118,10 @@ def _requesters(plan: Plan) -> Iterator[tuple[str, QpPlan]]:
     yield from sorted(found, key=lambda pair: min((w.item for w in pair[1].work), default=0))
 
 
-def _flow_result(node: str, qp: QpPlan, ends: dict[tuple[str, str], FlowReport]) -> FlowResult:
+def _flow_result(
+    node: str, qp: QpPlan, ends: dict[tuple[str, str], FlowReport], killer: int | None
+) -> FlowResult:
+    """Join both ends of a flow. One whose requester the lab file killed is not judged."""
     mine = ends.get((qp.flow, "requester"), FlowReport(qp.flow, "requester"))
     other = ends.get((qp.flow, "responder"), FlowReport(qp.flow, "responder"))
     duration = None
@@ -128,7 +129,10 @@ def _flow_result(node: str, qp: QpPlan, ends: dict[tuple[str, str], FlowReport])
         duration = mine.finished - mine.started
     corrupt = mine.corrupt_messages + other.corrupt_messages
     count = sum(work.count for work in qp.work)
-    ended = _ended(mine, count)
+    is_right = killer is not None or _ended(mine, count) == _wanted(qp)
+    first_error = mine.first_error
+    if killer is not None and not first_error:
+        first_error = f"{node} was killed by fault {killer}"
     return FlowResult(
         flow=qp.flow,
         item=qp.work[0].item if qp.work else 0,
@@ -141,7 +145,7 @@ def _flow_result(node: str, qp: QpPlan, ends: dict[tuple[str, str], FlowReport])
         completed=mine.statuses.get("SUCCESS", 0),
         bytes=mine.bytes,
         statuses=dict(mine.statuses),
-        first_error=mine.first_error,
+        first_error=first_error,
         duration=duration,
         goodput=mine.bytes * 8 * S / duration if duration else None,
         packets=mine.packets + other.packets,
@@ -150,7 +154,7 @@ def _flow_result(node: str, qp: QpPlan, ends: dict[tuple[str, str], FlowReport])
         naks=mine.naks,
         rnr_naks=mine.rnr_naks,
         corrupt_messages=corrupt,
-        verdict="pass" if ended == _wanted(qp) and not corrupt else "fail",
+        verdict="pass" if is_right and not corrupt else "fail",
     )
 
 
@@ -185,31 +189,6 @@ def _flow_failure(flow: FlowResult) -> str:
 
 
 # -- links and faults ------------------------------------------------------------------------
-
-
-def _directions(plan: Plan, reports: Sequence[NodeReport]) -> list[DirectionReport]:
-    """Return the reports of directions in the order of the plan's links."""
-    order = {
-        name: number
-        for number, link in enumerate(plan.links)
-        for name in (f"{link.a}->{link.b}", f"{link.b}->{link.a}")
-    }
-    found = [direction for report in reports for direction in report.directions]
-    return sorted(found, key=lambda d: (order.get(d.direction, len(order)), d.direction))
-
-
-def _faults(plan: Plan, reports: Sequence[NodeReport]) -> list[FaultReport]:
-    """Return one report per fault of the plan; several nodes may have looked for one."""
-    found: dict[int, FaultReport] = {}
-    for fault in (fault for report in reports for fault in report.faults):
-        known = found.setdefault(
-            fault.index, FaultReport(fault.index, fault.text, 0, fault.wanted)
-        )
-        known.fired += fault.fired
-    for plan_ in plan.faults:
-        text = f"{plan_.do} on {plan_.on}"
-        found.setdefault(plan_.index, FaultReport(plan_.index, text, 0, plan_.count))
-    return [found[index] for index in sorted(found)]
 
 
 def _idle_impairments(
@@ -293,15 +272,6 @@ def _impaired(plan: Plan) -> Iterator[tuple[str, str, Impairment]]:
             for impairment in [start, *changes]:
                 if not impairment.is_neutral:
                     yield port, peer, impairment
-
-
-def _late_changes(plan: Plan, duration: Ns) -> Iterator[str]:
-    for change in plan.changes:
-        if change.at > duration:
-            yield (
-                f"fault {change.index} at {format_time(change.at)} never came:"
-                f" the run ended at {format_time(duration)}"
-            )
 
 
 def _empty_capture(capture: CaptureReport | None) -> Iterator[str]:

@@ -92,14 +92,17 @@ def _conditions(where: Where) -> Iterator[str]:
         yield "retransmitted" if where.retransmission else "not retransmitted"
 
 
-def describe_event(events: Sequence[EventPlan]) -> str:
+def describe_events(events: Sequence[EventPlan]) -> str:
     """Return what one fault of the lab file brings about by its events, on one line.
 
     As in "down h0:p0 and h1:p0 at 2ms for 300us, 5 times, with carrier".
     """
     counted = [event for event in events if not event.is_end]
     first = counted[0]
-    words = [f"{first.do} {first.node or ' and '.join(first.ports)} at {format_time(first.at)}"]
+    where = first.node or " and ".join(first.ports[:2])
+    if len(first.ports) > 2 and not first.node:
+        where += f" and {len(first.ports) - 2} more"
+    words = [f"{first.do} {where} at {format_time(first.at)}"]
     ends = [event.at for event in events if event.is_end and event.at >= first.at]
     length = first.length or (min(ends) - first.at if ends else 0)
     if length:

@@ -189,7 +189,7 @@ class Egress:
         """Let nothing leave before `until`: what waits, and what is offered, waits for it."""
         self._release(now)
         self._held, self._holder = f"by hold ({why})", why
-        self._touched[why] += self._pipe.stall(until, now)
+        self._touched[why] += self._pipe.stall(until, now, self._held)
 
     @property
     def touched(self) -> Mapping[str, int]:

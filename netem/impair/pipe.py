@@ -91,24 +91,22 @@ class Pipe:
         self.hold_until = max(self.hold_until, until)
         self.next_at = min(self.next_at, self.hold_until)
 
-    def stall(self, until: Ns, now: Ns) -> int:
+    def stall(self, until: Ns, now: Ns, why: str) -> int:
         """Let nothing leave before `until`, what waits included; return how many wait for it.
 
         A line with a rate stands still and goes on where it was: its frames keep their spacing.
         """
-        waiting = self._waiting
-        if self._impairment.rate is None:
-            held = sum(entry[0] < until for entry in waiting)
-            moved = [(max(entry[0], until), *entry[1:]) for entry in waiting]
-            self._tail = max(self._tail, until)
-        else:
-            pause = max(until - now, 0)
-            held = len(waiting) if pause else 0
-            moved = [(entry[0] + pause, *entry[1:]) for entry in waiting]
-            self._tail = max(self._tail, now) + pause
-        waiting[:] = moved
+        waiting, held = self._waiting, 0
+        pause = max(until - now, 0) if self._impairment.rate is not None else None
+        for index, (at, place, offered, frame, comment, meta) in enumerate(waiting):
+            leaves = max(at, until) if pause is None else at + pause
+            if leaves > at:
+                held += 1
+                story = join(f"delayed {format_time(leaves - at)} {why}", comment)
+                waiting[index] = leaves, place, offered, frame, story, meta
+                self._latest = max(self._latest, leaves)
         heapify(waiting)
-        self._latest = max([self._latest, *(entry[0] for entry in waiting)])
+        self._tail = max(self._tail, until) if pause is None else max(self._tail, now) + pause
         self.hold(until)
         if waiting:
             self.next_at = min(self.hold_until, waiting[0][0])

@@ -7,8 +7,15 @@ from typing import Literal
 from netem.capture.ends import captured_links
 from netem.capture.merge import merge_folder
 from netem.capture.runfolder import RunFolder, RunFolderError
+from netem.host.happenings import counters
 from netem.host.verdict import evaluate
-from netem.topology.outcome import SCHEMA_VERSION, CaptureReport, NodeReport, RunResult
+from netem.topology.outcome import (
+    SCHEMA_VERSION,
+    CaptureReport,
+    FaultReport,
+    NodeReport,
+    RunResult,
+)
 from netem.topology.plan import Plan
 from transports.clock import Ns
 
@@ -23,6 +30,7 @@ def finish(
     reports: Sequence[NodeReport],
     duration: Ns,
     trouble: str = "",
+    fates: Sequence[FaultReport] = (),
 ) -> RunResult:
     """Merge the spools, judge the run and write run.json; return what was written.
 
@@ -37,6 +45,7 @@ def finish(
         duration=duration,
         trouble=trouble,
         capture=capture if wanted else None,
+        fates=fates,
     )
     result = RunResult(
         schema_version=SCHEMA_VERSION,
@@ -54,7 +63,7 @@ def finish(
         expectations=judged.expectations,
         lateness=judged.lateness,
         capture=capture,
-        counters={report.node: report.counters for report in reports if report.counters},
+        counters=counters(reports),
     )
     try:
         folder.write_result(result)

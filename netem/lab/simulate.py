@@ -33,5 +33,6 @@ def simulate(plan: Plan, folder: RunFolder, progress: Progress) -> tuple[RunResu
         reports=outcome.reports,
         duration=outcome.duration,
         trouble=outcome.trouble,
+        fates=outcome.faults,
     )
     return result, outcome.notes

@@ -22,13 +22,13 @@ from netem.host.datagram import DatagramHost
 from netem.host.host import Host
 from netem.impair.egress import Egress
 from netem.impair.ports import egress_of, ingress_of
+from netem.impair.schedule import Agenda
 from netem.kernel.links import show_carrier
 from netem.kernel.steps import WIRE_PORTS, tap_name, wire_name
 from netem.node.datagram import DatagramDriver, DatagramEnd
-from netem.node.driver import Driver
+from netem.node.driver import Driver, Tell
 from netem.node.frames import FrameDriver, FrameMachine, SetCarrier, Shape
 from netem.node.port import Port, ShowCarrier
-from netem.node.schedule import Agenda, Tell
 from netem.node.turns import Turns
 from netem.node.windows import fitted
 from netem.node.wire import Wire

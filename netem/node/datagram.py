@@ -22,10 +22,10 @@ from msgspec.structs import replace
 from netem.impair.departure import Fate, FrameMeta, remark
 from netem.impair.egress import Egress
 from netem.impair.model import Impairment
-from netem.node.driver import Driver, TimedMachine
+from netem.impair.schedule import NOTHING, Agenda, End
+from netem.node.driver import Driver, Tell, TimedMachine
 from netem.node.link_end import LinkEnd
 from netem.node.port import Recorder
-from netem.node.schedule import NOTHING, Agenda, Tell
 from netem.node.turns import Turns
 from netem.node.wrapping import HEADERS, Wrapping, finished, payload_of, traffic_class_of
 from netem.sockets.udp import Received
@@ -353,7 +353,7 @@ class DatagramDriver(Driver):
         """Return none: what a peer sends is recorded before it gets here."""
         return {}
 
-    def set_carrier(self, end: LinkEnd, is_up: bool) -> None:
+    def set_carrier(self, end: End, is_up: bool) -> None:
         """Do nothing: queue pairs wait for answers, and a kernel's host keeps its one way."""
 
     def _watch(self, turns: Turns) -> None:

@@ -18,15 +18,16 @@ The subclasses say what is taken and how it leaves: `frames`, and `datagram`.
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import trio
 
 from netem.clock import RealClock
+from netem.host.events import HostEvent
 from netem.impair.model import Impairment
+from netem.impair.schedule import Agenda, End, Schedule
 from netem.node.lateness import LatenessMeter
 from netem.node.link_end import LinkEnd
-from netem.node.schedule import Agenda, Schedule, Tell
 from netem.node.turns import Turns
 from netem.topology.outcome import DirectionReport, FaultReport
 from transports.clock import Ns
@@ -40,6 +41,8 @@ class TimedMachine(Protocol):
     def expire(self, now: Ns, /) -> None: ...
     def events(self) -> Iterable[object]: ...
 
+
+Tell: TypeAlias = Callable[[object], None]  # what happened, to be told to those who listen
 
 MOST_OVERDUE = 1000  # turns; a machine that waits for a blocked socket may be so for a few
 
@@ -65,7 +68,7 @@ class Driver(ABC):
         self._machine = machine
         self._turns = turns
         self._tell = tell
-        self.schedule = Schedule(agenda, self, tell)
+        self.schedule = Schedule(agenda, self, self._happened)
 
     def now(self) -> Ns:
         """Return emulated time; 0 before the start."""
@@ -157,6 +160,9 @@ class Driver(ABC):
                     total.update(egress.touched)
         return total
 
+    def _happened(self, now: Ns, event: str, fields: Mapping[str, int | str]) -> None:
+        self._tell(HostEvent(now, event, dict(fields)))
+
     def peer_drops(self) -> dict[str, int]:
         """Return how many frames of each port that faces us found our buffers full."""
         return {end.peer: end.socket_counters().get("receive_drops", 0) for end in self.ends}
@@ -184,7 +190,7 @@ class Driver(ABC):
         return min((at for at in deadlines if at is not None), default=None)
 
     @abstractmethod
-    def set_carrier(self, end: LinkEnd, is_up: bool) -> None:
+    def set_carrier(self, end: End, is_up: bool) -> None:
         """Tell those who must know that the link of an end has lost its carrier, or got it."""
 
     @abstractmethod

@@ -6,10 +6,9 @@ from typing import Protocol, TypeAlias
 
 from netem.impair.departure import NO_META, FrameMeta
 from netem.impair.model import Impairment
-from netem.node.driver import Driver, TimedMachine
-from netem.node.link_end import LinkEnd
+from netem.impair.schedule import NOTHING, Agenda, End
+from netem.node.driver import Driver, Tell, TimedMachine
 from netem.node.port import Port, Recorder
-from netem.node.schedule import NOTHING, Agenda, Tell
 from netem.node.turns import Turns
 from transports.clock import Ns
 from wire.codec import ReadBuffer
@@ -69,7 +68,7 @@ class FrameDriver(Driver):
                 if port.name == name:
                     self._shape(port.key, impairment, now)
 
-    def set_carrier(self, end: LinkEnd, is_up: bool) -> None:
+    def set_carrier(self, end: End, is_up: bool) -> None:
         """Tell a switch, and a kernel at the other end."""
         for port in self._ports:
             if port is end:

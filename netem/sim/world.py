@@ -15,7 +15,8 @@ is there. One that still wants a turn after MAX_TURNS of them leaves its deadlin
 a link; or nothing is left to happen at all; or emulated time is up.
 """
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -26,13 +27,14 @@ from netem.host.events import ITEM_DONE, Fields
 from netem.host.host import Host
 from netem.impair.departure import Fate, remark
 from netem.impair.egress import Egress
-from netem.impair.model import Impairment
 from netem.impair.ports import is_paced, qp_notes
+from netem.impair.schedule import Agenda, Schedule, comes_back, fates
+from netem.sim.actors import Actor, Direction
 from netem.sim.nodes import BridgeNode, Node
 from netem.switch.nic import Nic
 from netem.switch.pipeline import Switch
-from netem.topology.outcome import NodeReport
-from netem.topology.plan import NodePlan, Plan
+from netem.topology.outcome import FaultReport, NodeReport
+from netem.topology.plan import EventPlan, NodePlan, Plan
 from netem.topology.units import format_time
 from transports.clock import Ns, S
 from wire.codec import ReadBuffer
@@ -78,6 +80,7 @@ class SimOutcome:
     events: list[SimEvent]
     trouble: str = ""  # one line: why it did not come to its end, if it did not
     notes: list[str] = field(default_factory=list)  # what stands in for what
+    faults: list[FaultReport] = field(default_factory=list)  # nodes that were killed, restarted
 
 
 def run(
@@ -96,47 +99,26 @@ def run(
     return _World(plan, sink).run(limit, progress)
 
 
-class _Direction:
-    """One direction of one link, and when it is next looked at."""
-
-    def __init__(
-        self,
-        egress: Egress,
-        sender: str,
-        target: "_Actor",
-        port: str,
-        shape: Callable[[Impairment, Ns], None] | None,
-    ) -> None:
-        self.egress = egress
-        self.sender = sender
-        self.target = target
-        self.port = port
-        self.shape = shape  # of a sender that serialises by itself
-        self.woken_at: Ns | None = None
-
-
-class _Actor:
-    """One node, its egresses, and when it is next woken."""
-
-    def __init__(self, name: str, machine: Node) -> None:
-        self.name = name
-        self.machine = machine
-        self.out: dict[str, _Direction] = {}
-        self.woken_at: Ns | None = None
-
-
 class _Arrival(NamedTuple):
-    actor: _Actor
+    actor: Actor
     port: str
     frame: ReadBuffer
 
 
-class _Change(NamedTuple):
-    direction: _Direction
-    impairment: Impairment
+class _Appointment(NamedTuple):
+    """Something is due in the schedule of somebody's links."""
+
+    whose: Actor
 
 
-_Happening = _Arrival | _Change | _Actor | _Direction
+class _Restart(NamedTuple):
+    """A node begins anew."""
+
+    actor: Actor
+    event: EventPlan
+
+
+_Happening = _Arrival | _Appointment | _Restart | Actor | Direction
 
 
 class _World:
@@ -152,13 +134,13 @@ class _World:
         self._under_way = 0  # frames
         self._events: list[SimEvent] = []
         self._notes: list[str] = []
-        self._actors = {
-            node.name: _Actor(node.name, self._machine(node)) for node in plan.nodes
-        }
-        self._directions: dict[str, _Direction] = {}  # by sending port
+        self._past: list[NodeReport] = []  # of lives that ended in mid-run
+        self._fates: Counter[int] = Counter()  # kills and restarts, by their fault
+        self._actors = {node.name: Actor(node, self._machine(node)) for node in plan.nodes}
         self._link_up()
-        for change in plan.changes:
-            self._push(change.at, _Change(self._directions[change.on], change.set))
+        for actor in self._actors.values():
+            self._bring_to_life(actor, actor.machine)
+        self._make_appointments()
 
     # -- what there is ---------------------------------------------------------------------
 
@@ -166,57 +148,73 @@ class _World:
         match node.kind:
             case "host":
                 if node.mode == "datagram":
-                    self._notes.append(f"{node.name}: simulated in frame mode")
+                    self._note(f"{node.name}: simulated in frame mode")
                 if node.stack == "kernel":
-                    self._notes.append(f"{node.name}: simulated without a kernel's stack")
+                    self._note(f"{node.name}: simulated without a kernel's stack")
                 host = Host(self._plan, node.name)
                 has_nic = any(port.nic is not None for port in node.ports)
                 return Nic(host, node) if has_nic else host
             case "bridge":
-                self._notes.append(
-                    f"{node.name}: bridge node, simulated as our learning switch"
-                )
+                self._note(f"{node.name}: bridge node, simulated as our learning switch")
                 return BridgeNode(node)
             case "linux":
-                self._notes.append(f"{node.name}: kernel router, simulated as our switch")
+                self._note(f"{node.name}: kernel router, simulated as our switch")
                 return Switch(node)
             case "switch":
                 return Switch(node)
             case kind:
                 raise CannotSimulateError(f"{node.name} is a {kind}, which cannot be simulated")
 
+    def _note(self, what: str) -> None:
+        if what not in self._notes:
+            self._notes.append(what)
+
     def _link_up(self) -> None:
         """Make both directions of every link."""
         ports = {
-            f"{node.name}:{port.name}": (node, port)
+            f"{node.name}:{port.name}": (self._actors[node.name], port)
             for node in self._plan.nodes
             for port in node.ports
         }
         for link in self._plan.links:
+            if link.engine == "tc":
+                self._note(f"{link.name}: engine tc, simulated by our own")
             for sender, receiver, impairment in (
                 (link.a, link.b, link.a_to_b),
                 (link.b, link.a, link.b_to_a),
             ):
-                node, port = ports[sender]
-                target, entry = ports[receiver]
-                egress = Egress(
-                    sender,
-                    receiver,
-                    impairment,
-                    self._plan.seed,
-                    self._plan.faults,
-                    qps=qp_notes(node, port),
-                    is_paced=is_paced(node, port),
-                )
-                actor = self._actors[node.name]
-                machine, shape = actor.machine, None
-                if isinstance(machine, Switch | Nic) and is_paced(node, port):
-                    shape = partial(machine.shape, port.name)
-                direction = _Direction(
-                    egress, sender, self._actors[target.name], entry.name, shape
-                )
-                self._directions[sender] = direction
-                actor.out[port.name] = direction
+                (actor, port), (target, _) = ports[sender], ports[receiver]
+                actor.out[port.name] = Direction(actor, port, impairment, target)
+
+    def _bring_to_life(self, actor: Actor, machine: Node, since: Ns | None = None) -> None:
+        """Give a node its machine, links in their first state, and its part of the schedule."""
+        plan, node = self._plan, actor.node
+        actor.machine, actor.is_dead, actor.woken_at = machine, False, None
+        for direction in actor.out.values():
+            direction.woken_at = None
+            direction.egress = Egress(
+                direction.name,
+                direction.peer,
+                direction.impairment,
+                plan.seed,
+                plan.faults,
+                qps=qp_notes(node, direction.port),
+                is_paced=is_paced(node, direction.port),
+            )
+        agenda = Agenda(node.name, plan.changes, plan.events, since)
+        actor.schedule = Schedule(agenda, actor, partial(self._say, node.name))
+
+    def _make_appointments(self) -> None:
+        """Note all times at which something happens to somebody's links, or to somebody."""
+        plan = self._plan
+        changes = {change.at for change in plan.changes}
+        times = sorted(changes | {event.at for event in plan.events})
+        for at in times:
+            for actor in self._actors.values():
+                self._push(at, _Appointment(actor))
+            for event in plan.events:
+                if event.at == at and event.do == "restart":
+                    self._push(at, _Restart(self._actors[event.node], event))
 
     # -- the run ---------------------------------------------------------------------------
 
@@ -225,7 +223,14 @@ class _World:
             trouble = self._run(limit, progress)
         except KeyboardInterrupt:  # what is there is whole: it is worth a report and a capture
             trouble = "interrupted"
-        return SimOutcome(list(self._reports()), self._now, self._events, trouble, self._notes)
+        return SimOutcome(
+            [*self._past, *map(self._report, self._alive())],
+            self._now,
+            self._events,
+            trouble,
+            self._notes,
+            fates(self._plan.events, self._fates),
+        )
 
     def _run(self, limit: Ns, progress: Callable[[Ns, int, int], None] | None) -> str:
         """Let everything happen; return why it did not come to its end, or nothing."""
@@ -255,49 +260,111 @@ class _World:
         return f"flow {missing[0]}{others} is not complete"
 
     def _is_quiet(self) -> bool:
-        return all(d.egress.deadline is None for d in self._directions.values())
+        return all(
+            direction.egress.deadline is None
+            for actor in self._alive()
+            for direction in actor.out.values()
+        )
+
+    def _alive(self) -> Iterator[Actor]:
+        return (actor for actor in self._actors.values() if not actor.is_dead)
+
+    def _say(self, node: str, now: Ns, event: str, fields: Mapping[str, int | str]) -> None:
+        self._events.append(SimEvent(now, node, event, dict(fields)))
 
     def _push(self, at: Ns, happening: _Happening) -> None:
         self._line += 1
         heappush(self._heap, (at, self._line, happening))
 
-    def _take(self, now: Ns) -> tuple[dict[_Actor, None], dict[_Direction, None]]:
+    def _take(self, now: Ns) -> tuple[dict[Actor, None], dict[Direction, None]]:
         """Let happen what is due at `now`; return who then takes a turn, in order."""
         heap = self._heap
-        actors: dict[_Actor, None] = {}
-        directions: dict[_Direction, None] = {}
+        actors: dict[Actor, None] = {}
+        directions: dict[Direction, None] = {}
         while heap and heap[0][0] == now:
             happening = heappop(heap)[2]
             if isinstance(happening, _Arrival):
                 self._under_way -= 1
-                happening.actor.machine.receive(happening.port, happening.frame, now)
-                actors[happening.actor] = None
-            elif isinstance(happening, _Actor):
+                if not happening.actor.is_dead:
+                    happening.actor.machine.receive(happening.port, happening.frame, now)
+                    actors[happening.actor] = None
+            elif isinstance(happening, Actor):
                 if happening.woken_at == now:  # else it was woken for an earlier deadline
                     happening.woken_at = None
                     actors[happening] = None
-            elif isinstance(happening, _Direction):
+            elif isinstance(happening, Direction):
                 if happening.woken_at == now:
                     happening.woken_at = None
                     directions[happening] = None
             else:
-                happening.direction.egress.change(happening.impairment, now)
-                if happening.direction.shape is not None:
-                    happening.direction.shape(happening.impairment, now)
-                directions[happening.direction] = None
-        return actors, directions
+                self._keep(happening, actors, directions, now)
+        for actor in [actor for actor in actors if actor.is_dead]:
+            del actors[actor]
+        return actors, {d: None for d in directions if not d.owner.is_dead}
+
+    # -- lives -----------------------------------------------------------------------------
+
+    def _keep(
+        self,
+        happening: _Appointment | _Restart,
+        actors: dict[Actor, None],
+        directions: dict[Direction, None],
+        now: Ns,
+    ) -> None:
+        """Do what was to be done at this time; whom it concerns takes a turn."""
+        if isinstance(happening, _Restart):
+            actor, event = happening
+            self._fates[event.index] += not event.is_end
+            self._bring_to_life(actor, self._machine(actor.node), now)
+            self._say(actor.name, now, "restarted", {"why": f"fault {event.index}"})
+            actor.schedule.run(now)
+            actor.machine.start(now)
+            for item in self._coordinator.released:
+                actor.machine.release(item, now)
+        else:
+            actor = happening.whose
+            if actor.is_dead:
+                return
+            if not actor.schedule.run(now):
+                self._bury(actor, actors, now)
+                return
+        actors[actor] = None
+        directions.update(dict.fromkeys(actor.out.values()))
+
+    def _bury(self, actor: Actor, actors: dict[Actor, None], now: Ns) -> None:
+        """Let a node be gone, with all that it held; what it had told and counted stays."""
+        event = next(
+            e
+            for e in self._plan.events
+            if e.node == actor.name and e.at == now and e.do in {"kill", "restart"}
+        )
+        self._fates[event.index] += event.do == "kill"
+        self._past.append(self._report(actor))
+        actor.is_dead = True
+        self._say(actor.name, now, "killed", {"why": f"fault {event.index}"})
+        if not comes_back(event, self._plan.events):
+            self._release_items(self._coordinator.excuse(actor.name), actors, now)
+
+    def _release_items(self, items: Iterable[int], again: dict[Actor, None], now: Ns) -> None:
+        """Let work begin that waited for these items."""
+        for item in items:
+            for other in self._alive():
+                other.machine.release(item, now)
+                again[other] = None
+
+    # -- turns -----------------------------------------------------------------------------
 
     def _settle(
-        self, actors: dict[_Actor, None], directions: dict[_Direction, None], now: Ns
+        self, actors: dict[Actor, None], directions: dict[Direction, None], now: Ns
     ) -> None:
         """Give turns until nobody wants one at this instant; then note when they want one."""
         turns = 0
         while actors or directions:
             turns += 1
             if turns > MAX_TURNS:
-                stuck = ", ".join([a.name for a in actors] + [d.sender for d in directions])
+                stuck = ", ".join([a.name for a in actors] + [d.name for d in directions])
                 raise StuckError(f"{stuck}: a deadline stays in the past at {now} ns")
-            again: dict[_Actor, None] = {}
+            again: dict[Actor, None] = {}
             for actor in actors:
                 self._turn(actor, directions, again, now)
             for direction in directions:
@@ -310,7 +377,7 @@ class _World:
                 d: None for d in directions if self._is_due(d, d.egress.deadline, now)
             }
 
-    def _is_due(self, one: _Actor | _Direction, deadline: Ns | None, now: Ns) -> bool:
+    def _is_due(self, one: Actor | Direction, deadline: Ns | None, now: Ns) -> bool:
         """Say whether `one` wants another turn at this instant; if later, see to its waking."""
         if deadline is None:
             return False
@@ -324,9 +391,9 @@ class _World:
 
     def _turn(
         self,
-        actor: _Actor,
-        directions: dict[_Direction, None],
-        again: dict[_Actor, None],
+        actor: Actor,
+        directions: dict[Direction, None],
+        again: dict[Actor, None],
         now: Ns,
     ) -> None:
         """Let one machine act: offer to its links what it sends, note what it tells."""
@@ -335,7 +402,7 @@ class _World:
         for port, frame, meta in machine.transmit(now):
             direction = out[port]
             if meta.killed:
-                self._sink.record(now, direction.sender, frame, remark(meta), killed=True)
+                self._sink.record(now, direction.name, frame, remark(meta), killed=True)
                 continue
             direction.egress.send(frame, now, meta)
             directions[direction] = None
@@ -343,26 +410,24 @@ class _World:
             self._events.append(SimEvent(at, actor.name, event, fields))
             if event != ITEM_DONE:
                 continue
-            for item in self._coordinator.item_done(str(fields["flow"]), int(fields["item"])):
-                for other in self._actors.values():
-                    other.machine.release(item, now)
-                    again[other] = None
+            done = self._coordinator.item_done(str(fields["flow"]), int(fields["item"]))
+            self._release_items(done, again, now)
 
-    def _release(self, direction: _Direction, now: Ns) -> None:
+    def _release(self, direction: Direction, now: Ns) -> None:
         """Record what left a link or died in it; what left will arrive."""
-        record, sender = self._sink.record, direction.sender
+        record, sender = self._sink.record, direction.name
         for departure in direction.egress.due(now):
             is_sent = departure.fate is Fate.SENT
             record(departure.at, sender, departure.frame, departure.comment, not is_sent)
             if is_sent:
                 self._under_way += 1
-                arrival = _Arrival(direction.target, direction.port, departure.frame)
+                arrival = _Arrival(direction.target, direction.entry, departure.frame)
                 self._push(departure.at + HOP, arrival)
 
-    def _reports(self) -> Iterator[NodeReport]:
-        for actor in self._actors.values():
-            report = actor.machine.report()
-            for direction in actor.out.values():
-                report.directions.append(direction.egress.report())
-                report.faults.extend(direction.egress.fault_reports())
-            yield report
+    def _report(self, actor: Actor) -> NodeReport:
+        report = actor.machine.report()
+        for direction in actor.out.values():
+            report.directions.append(direction.egress.report())
+            report.faults.extend(direction.egress.fault_reports())
+        report.faults.extend(actor.schedule.reports())
+        return report

@@ -278,7 +278,7 @@ class TestNothingWasTested:
         plan = make_plan(WRITE, more="faults: [{do: drop, on: h0:p0}]\n")
         evaluation = judged(plan, faults=faults)
         assert (evaluation.verdict, evaluation.why) == (
-            "inconclusive", "fault 0 (drop on h0:p0) never fired",
+            "inconclusive", "fault 0 (drop any frame, match 0 on h0:p0) never fired",
         )  # fmt: skip
         assert [(fault.index, fault.fired) for fault in evaluation.faults] == [(0, 0)]
 

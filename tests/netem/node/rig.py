@@ -8,9 +8,9 @@ from netem.clock import RealClock
 from netem.impair.departure import NO_META
 from netem.impair.egress import Egress
 from netem.impair.model import NEUTRAL
+from netem.impair.schedule import Agenda
 from netem.node.frames import FrameDriver
 from netem.node.port import Port
-from netem.node.schedule import Agenda
 from netem.node.turns import Turns
 from netem.sockets.timer import Timer
 

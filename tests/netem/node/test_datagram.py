@@ -13,8 +13,8 @@ from scapy.layers.l2 import Ether
 from netem.clock import RealClock
 from netem.impair.egress import Egress
 from netem.impair.model import Impairment, RandomLoss
+from netem.impair.schedule import Agenda
 from netem.node.datagram import CLOCKS_APART, PACKETS, DatagramDriver, DatagramEnd
-from netem.node.schedule import Agenda
 from netem.node.turns import Turns
 from netem.node.wrapping import HEADERS, Wrapping
 from netem.sockets.timer import Timer

@@ -45,6 +45,7 @@ class Run:
             self.outcome.reports,
             duration=self.outcome.duration,
             trouble=self.outcome.trouble,
+            fates=self.outcome.faults,
         )
 
     @property

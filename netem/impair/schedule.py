@@ -23,30 +23,44 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol, TypeAlias
 
-from netem.host.events import HostEvent
-from netem.impair.describe import describe, describe_event
+from netem.impair.describe import describe, describe_events
 from netem.impair.egress import Egress
 from netem.impair.layers import Change, Layer, Layers
 from netem.impair.model import Impairment
-from netem.node.link_end import LinkEnd
 from netem.topology.outcome import FaultReport
 from netem.topology.plan import ChangePlan, EventPlan
 from transports.clock import Ns
 
 BY_HAND = "by hand"  # why a link is down that somebody took down while the lab was up
 
-Tell: TypeAlias = Callable[[object], None]
+# Who is told what happened: the time, the event, what explains it.
+Tell: TypeAlias = Callable[[Ns, str, Mapping[str, int | str]], None]
+
+
+class End(Protocol):
+    """One end of a link, and what its node does to what passes it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def peer(self) -> str: ...
+    @property
+    def egress(self) -> Egress: ...
+    @property
+    def ingress(self) -> Egress | None: ...
+    def acts_for(self, name: str, /) -> Egress | None: ...
+    def review(self) -> None: ...
 
 
 class Links(Protocol):
-    """What a schedule acts on: the driver of the node."""
+    """What a schedule acts on: the driver of the node, or the simulator."""
 
     @property
-    def ends(self) -> Sequence[LinkEnd]: ...
-    def end_for(self, name: str, /) -> LinkEnd | None: ...
+    def ends(self) -> Sequence[End]: ...
+    def end_for(self, name: str, /) -> End | None: ...
     def change(self, name: str, impairment: Impairment, now: Ns, /) -> None: ...
     def hold(self, name: str, until: Ns, why: str, now: Ns, /) -> None: ...
-    def set_carrier(self, end: LinkEnd, is_up: bool, /) -> None: ...
+    def set_carrier(self, end: End, is_up: bool, /) -> None: ...
     def touched(self) -> Mapping[str, int]: ...
 
 
@@ -242,7 +256,7 @@ class Schedule:
         for end in self._ends_at(event):
             self._set_carrier(end, why_of(event), is_up)
 
-    def _set_carrier(self, end: LinkEnd, why: str, is_up: bool) -> None:
+    def _set_carrier(self, end: End, why: str, is_up: bool) -> None:
         """Take or give one reason for having no carrier, and tell who must know."""
         reasons = self._dark.setdefault(end.name, set())
         before = bool(reasons)
@@ -264,7 +278,7 @@ class Schedule:
                 if end.ingress is not None:
                     yield end.peer
 
-    def _ends_at(self, event: EventPlan) -> Iterator[LinkEnd]:
+    def _ends_at(self, event: EventPlan) -> Iterator[End]:
         """Yield our ends of the links that an event is about."""
         for end in self._links.ends:
             if end.name in event.ports or end.peer in event.ports:
@@ -285,7 +299,7 @@ class Schedule:
     # -- what is told ----------------------------------------------------------------------
 
     def _say(self, now: Ns, event: str, **fields: int | str) -> None:
-        self._tell(HostEvent(now, event, fields))
+        self._tell(now, event, fields)
 
     def reports(self) -> list[FaultReport]:
         """Return how often each fault came about here, and how many frames it touched."""
@@ -294,6 +308,23 @@ class Schedule:
             fault_report(events, self._fired[index], touched)
             for index, events in self._faults.items()
         ]
+
+
+def fates(events: Sequence[EventPlan], counts: Mapping[int, int]) -> list[FaultReport]:
+    """Report on the faults that kill and restart nodes: how often each did, by its index."""
+    by_fault: dict[int, list[EventPlan]] = {}
+    for event in events:
+        if event.do in {"kill", "restart"}:
+            by_fault.setdefault(event.index, []).append(event)
+    return [fault_report(its, counts.get(index, 0), {}) for index, its in by_fault.items()]
+
+
+def comes_back(event: EventPlan, events: Iterable[EventPlan]) -> bool:
+    """Say whether a node that this event kills is restarted by this or a later one."""
+    return any(
+        later.do == "restart" and later.node == event.node and later.at >= event.at
+        for later in events
+    )
 
 
 def why_of(event: EventPlan) -> str:
@@ -311,7 +342,7 @@ def fault_report(
     lasting = [event for event in counted if event.do in {"down", "hold"}]
     return FaultReport(
         index=events[0].index,
-        text=describe_event(events),
+        text=describe_events(events),
         fired=fired,
         wanted=len(counted),
         touched=touched.get(why_of(lasting[0]), 0) if lasting else None,

@@ -1,0 +1,97 @@
+"""Who takes part in a simulation: nodes with their links, and what happens to these in time."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from netem.impair.egress import Egress
+from netem.impair.model import NEUTRAL, Impairment
+from netem.impair.ports import is_paced
+from netem.impair.schedule import NOTHING, End, Schedule
+from netem.sim.nodes import Node
+from netem.switch.nic import Nic
+from netem.switch.pipeline import Switch
+from netem.topology.plan import NodePlan, PortPlan
+from transports.clock import Ns
+
+UNUSED = Egress("", "", NEUTRAL, 0)
+
+
+class Direction:
+    """One direction of one link, and when it is next looked at.
+
+    The end of a link by the contract of `netem.impair.schedule`: each node here acts for what
+    it sends, and for nothing else.
+    """
+
+    ingress: Egress | None = None
+
+    def __init__(
+        self, owner: "Actor", port: PortPlan, impairment: Impairment, target: "Actor"
+    ) -> None:
+        self.owner = owner
+        self.port = port
+        self.name = f"{owner.name}:{port.name}"
+        self.peer = port.peer
+        self.impairment = impairment  # by the lab file, at the start
+        self.target = target
+        self.entry = port.peer.partition(":")[2]  # the target's port
+        self.egress = UNUSED
+        self.woken_at: Ns | None = None
+
+    def acts_for(self, name: str) -> Egress | None:
+        return self.egress if name == self.name else None
+
+    def review(self) -> None:
+        """Do nothing: nobody goes round an egress here."""
+
+
+class Actor:
+    """One node: its machine, its directions, its schedule, and when it is next woken.
+
+    By the contract of `netem.impair.schedule.Links`.
+    """
+
+    def __init__(self, node: NodePlan, machine: Node) -> None:
+        self.node = node
+        self.name = node.name
+        self.machine = machine
+        self.out: dict[str, Direction] = {}
+        self.schedule = Schedule(NOTHING, self, lambda *_: None)
+        self.is_dead = False  # killed, and not restarted yet
+        self.woken_at: Ns | None = None
+
+    @property
+    def ends(self) -> Sequence[Direction]:
+        return tuple(self.out.values())
+
+    def end_for(self, name: str) -> Direction | None:
+        node, _, port = name.partition(":")
+        return self.out.get(port) if node == self.name else None
+
+    def change(self, name: str, impairment: Impairment, now: Ns) -> None:
+        """Let another impairment hold for what a port sends; who paces has its rate itself."""
+        direction = self._direction(name)
+        direction.egress.change(impairment, now)
+        if isinstance(self.machine, Switch | Nic) and is_paced(self.node, direction.port):
+            self.machine.shape(direction.port.name, impairment, now)
+
+    def hold(self, name: str, until: Ns, why: str, now: Ns) -> None:
+        """Let nothing of what a port sends leave before `until`."""
+        self._direction(name).egress.hold(until, why, now)
+
+    def set_carrier(self, end: End, is_up: bool) -> None:
+        """Tell a switch that the link of an end has lost its carrier, or got it."""
+        if isinstance(self.machine, Switch):
+            self.machine.set_carrier(end.name.partition(":")[2], is_up)
+
+    def touched(self) -> Mapping[str, int]:
+        """Return how many frames each link down and each hold has touched here."""
+        total: Counter[str] = Counter()
+        for direction in self.out.values():
+            total.update(direction.egress.touched)
+        return total
+
+    def _direction(self, name: str) -> Direction:
+        direction = self.end_for(name)
+        assert direction is not None, name
+        return direction
