@@ -304,6 +304,32 @@ def read_records(file: BinaryIO, ports: int) -> Generator[SpoolRecord, None, Spo
     return None
 
 
+def seal(path: Path) -> None:
+    """Give the spool of a writer that was killed on purpose its end.
+
+    It is whole up to its last turn, and what came after that turn never left. A record that was
+    cut short is taken away; a spool that has its end, and one without a header, stays as it is.
+    """
+    with path.open("r+b") as file:
+        header, at = _read_header(file.read(PREAMBLE.size), file, path)
+        file.seek(0, os.SEEK_END)
+        size = file.tell()
+        while at + RECORD.size <= size:
+            file.seek(at)
+            mark, port, _, text_size, body_size, _, _ = RECORD.unpack(file.read(RECORD.size))
+            after = at + RECORD.size + text_size + body_size
+            if mark != MARK or after > size:
+                break
+            if port == END_PORT:
+                return
+            at = after
+        if header.ports:
+            end = msgspec.json.encode(SpoolEnd())
+            file.truncate(at)
+            file.seek(at)
+            file.write(RECORD.pack(MARK, END_PORT, 0, 0, len(end), len(end), 0) + end)
+
+
 def pack_record(record: SpoolRecord) -> bytes:
     """Return the bytes of one record, for a file without a header."""
     at, port, killed, original, comment, frame, is_note = record

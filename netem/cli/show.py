@@ -51,7 +51,9 @@ def result(run: RunResult, folder: str) -> None:
     if run.flows:
         table("", FLOW_COLUMNS, (_flow_row(flow) for flow in run.flows))
     for fault in run.faults:
-        click.echo(f"fault {fault.index} ({fault.text}): fired {fault.fired} of {fault.wanted}")
+        touched = "" if fault.touched is None else f", touched {fault.touched} frames"
+        fired = f"fired {fault.fired} of {fault.wanted}{touched}"
+        click.echo(f"fault {fault.index} ({fault.text}): {fired}")
     for expectation in run.expectations:
         click.echo(f"expect {expectation.name}: {expectation.verdict} ({expectation.got})")
     if run.lateness.remark:

@@ -46,7 +46,11 @@ from netem.kernel.libc import (
     mount,
     unshare,
 )
-from netem.kernel.namespaces import enter_new_user_namespace, keep_mounts_private
+from netem.kernel.namespaces import (
+    enter_network_of,
+    enter_new_user_namespace,
+    keep_mounts_private,
+)
 from netem.kernel.run import KernelError
 
 RUNTIME = Path("/run/fabriclab")  # inside the sandbox: control sockets, the hosts file
@@ -215,10 +219,11 @@ def fork_node(
     name: str = "",
     gate: Gate | None = None,
     output: int | None = None,
+    within: int | None = None,
 ) -> int:
     """Fork one node; see `fork_nodes`. Return its pid."""
     outputs = {} if output is None else {name: output}
-    return fork_nodes({name: run}, gate=gate, outputs=outputs)[name]
+    return fork_nodes({name: run}, gate=gate, outputs=outputs, within=within)[name]
 
 
 def fork_nodes(
@@ -226,13 +231,15 @@ def fork_nodes(
     *,
     gate: Gate | None = None,
     outputs: Mapping[str, int] | None = None,
+    within: int | None = None,
 ) -> dict[str, int]:
     """Fork a process per node, each in a network namespace of its own; return their pids.
 
     All namespaces exist when this returns. A child then waits at `gate`, calls its function
     and exits, with 1 where that raised. `outputs` gives descriptors to use as standard output
     and error, else the parent's remain; standard input is empty. The name becomes the child's
-    host name and, as far as it fits, the name of the process.
+    host name and, as far as it fits, the name of the process. With `within` they join the
+    network namespace of that process, and its host name, instead.
 
     Call it in the sandbox, from a process that has imported all that nodes need: what the
     parent has loaded is shared by all, and frozen so that no collector touches, and thereby
@@ -254,7 +261,9 @@ def fork_nodes(
                     os.close(fd)
                 output = (outputs or {}).get(name)
                 body = partial(_behind, gate, run)
-                _run_to_end(partial(_be_node, parent, report_out, name, output, body))
+                _run_to_end(
+                    partial(_be_node, parent, report_out, name, output, within=within, run=body)
+                )
             os.close(report_out)
             reports[name], pids[name] = report_in, pid
         for name, report_in in reports.items():
@@ -370,11 +379,20 @@ def _cover_etc(hosts: Path) -> None:
 
 
 def _be_node(
-    parent: int, report: int, name: str, output: int | None, run: Callable[[], None]
+    parent: int,
+    report: int,
+    name: str,
+    output: int | None,
+    *,
+    within: int | None,
+    run: Callable[[], None],
 ) -> int:
     processes.die_with_parent(parent)
     try:
-        unshare(CLONE_NEWNET | CLONE_NEWUTS)
+        if within is None:
+            unshare(CLONE_NEWNET | CLONE_NEWUTS)
+        else:
+            enter_network_of(within, CLONE_NEWUTS)
         if name:
             socket.sethostname(name)
             processes.set_title(name)

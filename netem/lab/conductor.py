@@ -13,7 +13,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from typing import Any
@@ -24,20 +25,25 @@ import trio
 from netem.capture.budget import Budget, shared
 from netem.capture.runfolder import EventLog, RunFolder
 from netem.capture.sniff import Sniffer, fork_sniffer
+from netem.capture.spool import seal
 from netem.host.coordinator import Coordinator
+from netem.impair.schedule import comes_back, fates
 from netem.kernel.capabilities import missing
 from netem.kernel.run import KernelError
 from netem.kernel.sandbox import RUNTIME, Gate, detach, fork_nodes, hold, mount_hosts
 from netem.kernel.steps import execute, steps, wire_name
 from netem.lab.job import Job, Outcome, ToLauncher
+from netem.lab.lives import Lives
 from netem.node.client import ControlError, NodeClient, connect
 from netem.node.excerpt import excerpt
 from netem.node.process import node_process, wire_process
 from netem.node.warm import warm_up
 from netem.topology.outcome import NodeReport
+from netem.topology.plan import EventPlan
 
 HELLO_LIMIT_S = 20.0  # from fork to a control socket that answers, on a loaded host
 STOP_LIMIT_S = 20.0  # a node writes its report and closes its spool
+LAST_WORDS_S = 1.0  # a node that is about to be killed says what it has counted
 START_DELAY_NS = 20_000_000  # until all nodes have read the start message
 IMPAIRED_BY_US = ("host", "switch")
 
@@ -45,17 +51,17 @@ IMPAIRED_BY_US = ("host", "switch")
 def conduct(job: Job, channel: socket.socket) -> int:
     """Be pid 1 for one lab; return its exit code."""
     try:
-        pids, sniffer = _build(job)
+        pids, sniffer, lives = _build(job)
     except KernelError as error:
         _tell(channel, ToLauncher(refused=str(error)))
         return 1
-    outcome = trio.run(_Conductor(job, channel, pids, sniffer).run)
+    outcome = trio.run(_Conductor(job, channel, pids, sniffer, lives).run)
     with contextlib.suppress(OSError):  # a lab that stays has no launcher any more
         _tell(channel, ToLauncher(outcome=outcome))
     return 0
 
 
-def _build(job: Job) -> tuple[dict[str, int], Sniffer | None]:
+def _build(job: Job) -> tuple[dict[str, int], Sniffer | None, Lives]:
     """Fork every process and make every link; the nodes are running when this returns."""
     plan = job.plan
     mount_hosts(hosts_text(job))
@@ -69,9 +75,10 @@ def _build(job: Job) -> tuple[dict[str, int], Sniffer | None]:
             pids = fork_nodes(runs, gate=gate, outputs=outputs)
         execute(steps(plan, taps=missing("tap") is None), pids)
         sniffer = fork_sniffer(plan, pids, folder.path, job.epoch, limit=budget)
-    (RUNTIME / "pids.json").write_bytes(msgspec.json.encode(pids))
+        lives = Lives(job, pids, budget)
+    _write_pids(pids)
     gate.open()
-    return pids, sniffer
+    return pids, sniffer, lives
 
 
 def _runs(job: Job, budget: Budget) -> dict[str, Callable[[], None]]:
@@ -96,6 +103,13 @@ def _runs(job: Job, budget: Budget) -> dict[str, Callable[[], None]]:
     return runs
 
 
+def _write_pids(pids: Mapping[str, int]) -> None:
+    """Write down, whole or not at all, which process is which, for those who enter nodes."""
+    draft = RUNTIME / "pids.part"
+    draft.write_bytes(msgspec.json.encode(pids))
+    draft.replace(RUNTIME / "pids.json")
+
+
 def _opened_log(folder: RunFolder, name: str, files: ExitStack) -> int:
     """Open the log of a process; it is closed, on our side, with `files`."""
     fd = os.open(folder.log(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -112,12 +126,17 @@ class _Conductor:
         channel: socket.socket,
         pids: Mapping[str, int],
         sniffer: Sniffer | None,
+        lives: Lives,
     ) -> None:
         self._job = job
         self._plan = job.plan
         self._channel = channel
         self._pids = dict(pids)
         self._sniffer = sniffer
+        self._lives = lives
+        self._deaths: dict[str, trio.Event] = {}  # of nodes that are to be dead by now
+        self._births: dict[str, trio.Event] = {}  # of nodes that are beginning anew
+        self._fates: Counter[int] = Counter()  # kills and restarts, by their fault
         self._outcome = Outcome()
         self._coordinator = Coordinator(job.plan)
         self._clients: dict[str, NodeClient] = {}
@@ -138,12 +157,18 @@ class _Conductor:
                 if self._sniffer is not None:
                     self._sniffer.start(started)
                 await self._tell_all("start", at=started)
+                for event in self._plan.events:
+                    if event.do in {"kill", "restart"}:
+                        nursery.start_soon(self._meet, event, started)
                 if self._job.stay and not self._outcome.failures:
                     detach(RunFolder(self._job.folder).log("lab"))
                 self._say(ToLauncher(ready=True))  # from here on the launcher may end
                 await self._wait()
+                for birth in tuple(self._births.values()):
+                    await birth.wait()
                 self._stopping = True
                 self._outcome.duration = self._emulated_since(started)
+                self._outcome.fates = fates(self._plan.events, self._fates)
                 async with trio.open_nursery() as stops:
                     for client in self._clients.values():
                         stops.start_soon(self._stop, client)
@@ -188,7 +213,10 @@ class _Conductor:
                 await self._item_done(details["flow"], details["item"])
 
     async def _item_done(self, flow: str, item: int) -> None:
-        released = self._coordinator.item_done(flow, item)
+        await self._go_on(self._coordinator.item_done(flow, item))
+
+    async def _go_on(self, released: Sequence[int]) -> None:
+        """Let work begin that waited for these items, or the run end."""
         self._say(ToLauncher(done=self._coordinator.finished, total=self._coordinator.total))
         if self._coordinator.done and not self._job.stay:
             self._over.set()
@@ -201,8 +229,67 @@ class _Conductor:
             try:
                 await client.call(do, **fields)
             except ControlError as error:
-                if not self._stopping:  # else it was told to stop in the meantime
+                # else it was told to stop, or killed, in the meantime
+                if not self._stopping and client.node not in self._deaths:
                     self._fail(str(error))
+
+    # -- lives -----------------------------------------------------------------------------
+
+    async def _meet(self, event: EventPlan, started: int) -> None:
+        """Kill or restart a node at the time of an event; then be there for its new life."""
+        at = started + event.at * self._plan.dilation
+        await trio.sleep(max(at - time.monotonic_ns(), 0) / 1e9)
+        if event.node in self._clients:
+            await self._kill(event)
+        if event.do == "restart":
+            await self._restart(event, started)
+
+    async def _kill(self, event: EventPlan) -> None:
+        """End a node's process by SIGKILL. What it has counted it may say before."""
+        name = event.node
+        client = self._clients.pop(name)
+        death = self._deaths[name] = trio.Event()
+        with contextlib.suppress(ControlError):
+            reply = await client.call("stats", timeout_s=LAST_WORDS_S)
+            self._outcome.reports.append(msgspec.convert(reply["report"], NodeReport))
+        os.kill(self._pids[name], signal.SIGKILL)
+        await death.wait()
+        spool = RunFolder(self._job.folder).spool(self._lives.spool_name(name))
+        with contextlib.suppress(OSError):  # there is none where nothing is captured
+            seal(spool)
+        self._note(event, "killed")
+        self._fates[event.index] += event.do == "kill"
+        if not comes_back(event, self._plan.events):
+            await self._go_on(self._coordinator.excuse(name))
+
+    async def _restart(self, event: EventPlan, started: int) -> None:
+        """Let a node begin anew, and stay connected with it to the end of the run."""
+        name = event.node
+        birth = self._births[name] = trio.Event()
+        self._pids[name] = self._lives.begin(event)
+        self._deaths.pop(name, None)
+        _write_pids(self._pids)
+        try:
+            async with connect(RUNTIME / f"{name}.sock", name, wait_s=HELLO_LIMIT_S) as client:
+                await client.call("hello", events=True)
+                await client.call("start", at=started)
+                for item in self._coordinator.released:
+                    await client.call("release", item=item)
+                self._clients[name] = client
+                self._note(event, "restarted")
+                self._fates[event.index] += not event.is_end
+                birth.set()
+                await self._listen(client)
+                await trio.sleep_forever()  # whoever stops it may still be talking to it
+        except ControlError as error:
+            if not self._stopping and name not in self._deaths:
+                self._fail(str(error))
+        finally:
+            birth.set()
+
+    def _note(self, event: EventPlan, what: str) -> None:
+        self._events.add(event.at, event.node, what, {"why": f"fault {event.index}"})
+        self._events.flush()
 
     async def _stop(self, client: NodeClient) -> None:
         try:
@@ -232,6 +319,9 @@ class _Conductor:
             name = next((name for name, node in self._pids.items() if node == pid), None)
             if name is not None and not self._stopping:
                 del self._pids[name]
+                if name in self._deaths:
+                    self._deaths[name].set()
+                    continue
                 self._fail(f"node {name} {_end_in_words(status)}")
 
     async def _obey(self) -> None:

@@ -23,6 +23,7 @@ def run(plan: Plan, folder: RunFolder, progress: Progress = no_progress) -> RunR
         reports=outcome.reports,
         duration=outcome.duration,
         trouble=trouble(plan, outcome),
+        fates=outcome.fates,
     )
 
 

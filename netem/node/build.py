@@ -104,6 +104,11 @@ def build(
     return site.host(config.plan.node(config.name))
 
 
+def spool_name(node: str, life: int) -> str:
+    """Return what the spool of a node's life of that number is called."""
+    return node if life == 1 else f"{node}.{life}"
+
+
 class _Site:
     """Where a node is being built."""
 
@@ -270,8 +275,8 @@ class _Site:
         """Open the spool, if there is a run folder."""
         if self._config.run_folder is None:
             return
-        folder, life = RunFolder(Path(self._config.run_folder)), self._config.life
-        path = folder.spool(self._config.name if life == 1 else f"{self._config.name}.{life}")
+        folder, config = RunFolder(Path(self._config.run_folder)), self._config
+        path = folder.spool(spool_name(config.name, config.life))
         self._spool = self._stack.enter_context(Spool(path, header, limit=self._limit))
         self._index = {port.name: index for index, port in enumerate(header.ports)}
 

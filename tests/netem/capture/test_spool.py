@@ -26,6 +26,7 @@ from netem.capture.spool import (
     SpoolRecord,
     pack_record,
     read_records,
+    seal,
 )
 
 HEADER = SpoolHeader(
@@ -277,3 +278,19 @@ def test_the_memory_sink_keeps_what_a_spool_would(tmp_path):
             sink.record(6, "h9:p1", b"frame")
             sink.flush()
     assert memory.kept == list(SpoolReader(tmp_path / "s").records())
+
+
+@given(st.lists(RECORDS, max_size=6), st.floats(0, 1))
+def test_a_spool_of_a_killed_writer_is_whole_once_it_is_sealed(tmp_path_factory, records, part):
+    path = tmp_path_factory.mktemp("spool") / "h0.spool"
+    write(path, records)
+    whole = list(SpoolReader(path).records())
+    os.truncate(path, round(path.stat().st_size * part))
+    left = list(SpoolReader(path).records())
+    seal(path)
+    reader = SpoolReader(path)
+    assert list(reader.records()) == left == whole[: len(left)]
+    assert (reader.end == SpoolEnd()) == bool(reader.header.ports)
+    before = path.read_bytes()
+    seal(path)
+    assert path.read_bytes() == before
