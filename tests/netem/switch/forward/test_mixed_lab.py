@@ -65,3 +65,33 @@ def test_a_kernel_router_is_simulated_as_our_switch_and_the_outcome_says_so():
         seen[middle] = sink.records, outcome.notes
     assert seen["switch"] == (seen["linux"][0], [])  # to the byte, and to the nanosecond
     assert seen["linux"][1] == ["r2: kernel router, simulated as our switch"]
+
+
+FAT_TREE = """
+name: fat-tree
+seed: 7
+fabric: {kind: fat_tree, k: 4}
+defaults: {switch: {hash_seed: %s}}
+transports: {t: {kind: rc, mtu: 1024}}
+workload:
+  - {op: write, transport: t, pattern: permutation, size: 1KiB, qps: 8}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "share"), [("own", 1), ("same", 0.5)])
+def test_g09_core_links_that_carry_something(seed, share):
+    """Field report G09, in a simulated fabric: with one seed for all, half of them are idle.
+
+    Of two uplinks each; of n, all but one in n are.
+    """
+    plan = plan_of(FAT_TREE % seed)
+    sent = {report.node: report.counters for report in run(plan, Sink()).reports}
+    to_core = [
+        sent[node.name].get(f"{port.name}.TxOk", 0)
+        for node in plan.nodes
+        for port in node.ports
+        if node.name.startswith("t1") and port.peer.startswith("t2")
+    ]
+    assert len(to_core) == 16
+    assert sum(frames > 0 for frames in to_core) == share * 16
