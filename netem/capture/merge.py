@@ -61,6 +61,10 @@ def merge_folder(path: Path, *, running: bool = False) -> CaptureReport:
             readers.append(SpoolReader(spool))
         except SpoolError as error:
             remarks.append(str(error))
+        except OSError as error:
+            remarks.append(f"{spool} cannot be read: {error.strerror or error}")
+    if not readers and folder.capture.exists():  # only what a merge before could not read
+        return _merged_before(folder)
     part = folder.capture.with_suffix(".part")
     try:
         report = merge(readers, part, remarks=remarks, running=running)

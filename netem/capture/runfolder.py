@@ -87,7 +87,8 @@ class RunFolder:
 
     def spools(self) -> list[Path]:
         """Return the spools that are there, in the order of their names."""
-        return sorted(self.nodes.glob(f"*{SPOOL_SUFFIX}"))
+        found = self.nodes.glob(f"*{SPOOL_SUFFIX}")
+        return sorted(path for path in found if path.is_file())
 
     def write_result(self, result: RunResult) -> None:
         """Write run.json whole or not at all; raise RunFolderError where it cannot be."""

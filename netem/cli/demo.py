@@ -12,6 +12,9 @@ from netem.cli import options, show
 from netem.cli.run import finish
 from netem.topology.plan import Plan
 
+# RoCE v2 sends no UDP checksum, which Wireshark by itself takes for an error over IPv6.
+ZERO_CHECKSUM = "udp.ignore_ipv6_zero_checksum:TRUE"
+
 STYLES = {
     RowKind.LOST: "bold red",
     RowKind.CHANGED: "magenta",
@@ -53,7 +56,7 @@ def command(*, out: Path | None, as_json: bool, sim: bool) -> None:
 def tell(capture: Path, plan: Plan) -> None:
     """Print what there is to see in the capture, and how to open it."""
     draw(capture, plan)
-    click.echo(f"\nOpen it:  wireshark {capture}")
+    click.echo(f"\nOpen it:  wireshark -o {ZERO_CHECKSUM} {capture}")
     click.echo(f"     or:  tshark -r {capture} -Y frame.comment")
     click.echo("The same in slow motion:  fabriclab run psn-gap\n")
 

@@ -1,7 +1,10 @@
 """The merge: one ordered file, nothing twice, honest about what is missing."""
 
+import errno
+import os
 import shutil
 import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -237,6 +240,45 @@ def test_merging_twice_changes_nothing(make_lab):
     assert lab.folder.capture.read_bytes() == before
     assert (report.frames, report.drops, report.complete) == (1, 2, False)
     assert report.remark == "merged before"
+
+
+def test_what_is_no_spool_never_replaces_a_capture(make_lab):
+    lab = make_lab()
+    lab.spool("h0", (1, "h0:p0", FRAME))
+    lab.folder.spool("h2").write_bytes(b"nothing of ours, and longer than a header" * 9)
+    assert "h2.spool is not a spool" in lab.merge().remark
+    before = lab.folder.capture.read_bytes()
+    assert (lab.merge().frames, lab.merge().remark) == (1, "merged before")
+    assert lab.folder.capture.read_bytes() == before
+
+
+def test_only_files_are_spools(make_lab):
+    """A merge neither waits for a pipe nor stumbles over a folder or a link to nowhere."""
+    lab = make_lab()
+    lab.spool("h0", (1, "h0:p0", FRAME))
+    lab.folder.spool("h1").mkdir()
+    os.mkfifo(lab.folder.spool("h2"))
+    lab.folder.spool("h3").symlink_to("h3.spool")
+    report = lab.merge()
+    assert (report.frames, report.complete) == (1, True)
+
+
+def test_a_spool_that_may_not_be_read_is_named(make_lab, monkeypatch):
+    lab = make_lab()
+    lab.spool("h0", (1, "h0:p0", FRAME))
+    locked = lab.spool("h1", (2, "h1:p0", FRAME))
+    opened = Path.open
+
+    def refuse(path, *args, **kwargs):
+        if path == locked:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    report = lab.merge()
+    assert (report.frames, report.complete) == (1, False)
+    assert "h1.spool cannot be read: Permission denied" in report.remark
+    assert locked.exists()
 
 
 def test_a_folder_without_spools_and_capture_says_so(make_lab, tmp_path):
