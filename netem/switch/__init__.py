@@ -1,1 +1,1 @@
-"""Switches: for now the learning bridge that the simulator uses for kernel bridges."""
+"""Switches: the machine, what forwards in it, and the NIC of a host that obeys PFC."""
