@@ -371,8 +371,10 @@ def hosts_text(job: Job) -> str:
     """Return /etc/hosts for the lab: every node by its name, under each address it has."""
     lines = ["127.0.0.1 localhost", "::1 localhost"]
     for node in job.plan.nodes:
-        for port in node.ports:
-            lines.extend(f"{ip} {node.name}" for ip in (port.ipv6, port.ipv4) if ip)
+        own = [(port.ipv6, port.ipv4) for port in node.ports]
+        if node.switch is not None:
+            own.append((node.switch.address, node.switch.address_v4))
+        lines.extend(f"{ip} {node.name}" for pair in own for ip in pair if ip)
     return "\n".join(lines) + "\n"
 
 
