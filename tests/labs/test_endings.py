@@ -80,6 +80,20 @@ def test_an_interrupt_ends_in_order(endless, number):
     assert not processes_of(folder)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupt_ends_a_simulation_in_order(tmp_path, number):
+    lab, folder = tmp_path / "long.yaml", tmp_path / "run"
+    lab.write_text(ENDLESS.replace("count: 1000", "count: 100000").replace("60s", "100000s"))
+    spool = folder / "nodes" / "sim.spool"
+    with start("sim", lab, "--out", folder, cwd=tmp_path) as process:
+        wait_until(lambda: spool.exists() and spool.stat().st_size > 5000, "frames")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, out + err
+    assert result(folder)["why"] == "interrupted"
+    assert len(is_well_formed(folder)) == result(folder)["capture"]["frames"]
+
+
 def test_nothing_is_left_after_the_launcher_is_killed(endless):
     """L01: no process, and with them no namespace, interface or mount, one second later."""
     process, folder = endless
