@@ -446,14 +446,14 @@ class TestEnds:
         assert sim.outcome.duration == 5 * MS
         assert sim.verdict == (
             "fail",
-            "the limit of 0.005 s was reached, and flow 0/h0->h1/0 is not complete",
+            "the limit of 5ms was reached, and flow 0/h0->h1/0 is not complete",
         )
 
     def test_the_labs_own_limit_is_emulated_seconds(self, simulate):
         sim = simulate(
             "limit: 2s\nworkload: [{op: write, from: h0, to: h1, size: 8B, at: 3s}]\n"
         )
-        assert sim.outcome.trouble.startswith("the limit of 2 s was reached")
+        assert sim.outcome.trouble.startswith("the limit of 2s was reached")
 
     def test_progress_is_told_and_ctrl_c_ends_the_run_in_order(self, plan_of, run_plan):
         plan = plan_of("workload: [{op: write, from: h0, to: h1, size: 1MiB, count: 9}]\n")
