@@ -154,7 +154,7 @@ def _bare_loop() -> Figures:
         while time.monotonic() < stop:
             for fd, _ in epoll.poll(SPARE_S):
                 receive, send = ways[fd]
-                with contextlib.suppress(OSError):  # nothing there, or no room, or a link is down
+                with contextlib.suppress(OSError):  # nothing there, no room, or a link is down
                     for _ in range(BATCH):
                         send(slot[: receive(slot)])
                         frames += 1
