@@ -4,7 +4,10 @@ A lab is run once in each form, and read once by tshark; the tests look at the s
 What our impairment corrupted is allowed to look broken, and nothing else.
 """
 
+import shutil
+import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -42,7 +45,7 @@ class Reading:
     """One run: its result, its frames as we read them, and as tshark does."""
 
     lab: str
-    form: str
+    file: Path
     run: dict
     ours: list
     theirs: list
@@ -67,7 +70,7 @@ def reading(request, tmp_path_factory):
     assert ran.returncode == 0, ran.stdout + ran.stderr
     file = folder / "lab.pcapng"
     return Reading(
-        lab, form, result(folder), captured(folder), tshark(file, FIELDS), capinfos(file)
+        lab, file, result(folder), captured(folder), tshark(file, FIELDS), capinfos(file)
     )
 
 
@@ -110,6 +113,15 @@ def test_both_read_the_same_opcodes_and_psns(reading):
 def test_the_opcodes_of_the_lab_are_seen(reading):
     seen = {int(row["infiniband.bth.opcode"]) for row in reading.theirs}
     assert seen >= EXPECTED.get(reading.lab, {Opcode.RC_ACKNOWLEDGE})
+
+
+@pytest.mark.needs("tcpdump")
+def test_the_beginners_filter_of_tcpdump_shows_the_packets(reading):
+    """P12: RoCE made in user space is always visible, and is what a filter says."""
+    roce = sum(bool(row["infiniband.bth.opcode"]) for row in reading.theirs)
+    command = [shutil.which("tcpdump"), "-nr", str(reading.file), "udp port 4791"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert len(shown.splitlines()) >= roce > 10
 
 
 def test_the_file_is_in_order_and_whole(reading):
