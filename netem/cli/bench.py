@@ -9,7 +9,7 @@ from netem.cli import options, show
 
 
 def _groups() -> dict[str, Callable[[], Iterator[Benchmark]]]:
-    from netem.bench import codec, lab_start, rc
+    from netem.bench import codec, lab_start, rc, sim
     from netem.bench.switch import switch
 
     return {
@@ -17,6 +17,7 @@ def _groups() -> dict[str, Callable[[], Iterator[Benchmark]]]:
         "rc-datagram": rc.rc_datagram,
         "rc-frame": rc.rc_frame,
         "switch": switch,
+        "sim": sim.sim,
         "lab-start": lab_start.lab_start,
         "idle": lab_start.idle,
     }
@@ -27,9 +28,9 @@ def _groups() -> dict[str, Callable[[], Iterator[Benchmark]]]:
 @options.json_option
 @options.exit_codes
 def command(*, names: tuple[str, ...], as_json: bool) -> None:
-    """Measure the codec, RC in both modes, a switch, and the start of a large lab.
+    """Measure codec, RC in both modes, a switch, the simulator, the start of a large lab.
 
-    GROUP is codec, rc-datagram, rc-frame, switch, lab-start or idle; without any, all of them.
+    GROUP is codec, rc-datagram, rc-frame, switch, sim, lab-start or idle; without, all of them.
     The ratio to the ceiling travels from machine to machine, the absolute figure does not.
 
     Example:  fabriclab bench codec rc-frame
@@ -48,8 +49,13 @@ def command(*, names: tuple[str, ...], as_json: bool) -> None:
         "",
         ("what", ">figure", "unit", "ceiling", ">figure", ">ratio"),
         (
-            (b.name, f"{b.value:,.4g}", b.unit, b.ceiling.name, f"{b.ceiling.value:,.4g}",
+            (b.name, _plain(b.value), b.unit, b.ceiling.name, _plain(b.ceiling.value),
              f"{b.ratio:.3g}")
             for b in found
         ),
     )  # fmt: skip
+
+
+def _plain(value: float) -> str:
+    """Return a figure as people read it: no exponent, and no digits that say nothing."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -17,6 +17,7 @@ import msgspec
 from netem.capture.runfolder import RunFolder, RunFolderError
 from netem.kernel.run import CapabilityError, KernelError
 from netem.lab import registry
+from netem.lab.expected import LONG_S, expected_wall_s
 from netem.lab.find import LabNotFoundError, LabSource, find
 from netem.topology.errors import LabError
 from netem.topology.load import load_lab
@@ -173,6 +174,8 @@ def say_remarks(plan: Plan) -> None:
     """Say before a run what would else be found out in it."""
     for remark in plan.remarks:
         complain(remark)
+    if (seconds := expected_wall_s(plan)) >= LONG_S:
+        complain(f"this will take {seconds:.0f} s or more: its rates alone need that")
 
 
 def running_lab(name: str | None) -> registry.Running:
