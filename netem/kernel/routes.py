@@ -86,7 +86,8 @@ def router(node: NodePlan) -> Iterator[Words]:
         for end in _SRV6:
             yield ("link", "set", "dev", end, "arp", "off", "multicast", "off", "up")
     yield from _sids(plan.sids, hops)
-    yield from _steering(plan.steer)
+    own = {plan.address, *(port.ipv6 for port in node.ports)} - {None}
+    yield from _steering(plan.steer, own)
 
 
 def host(node: NodePlan, interfaces: Mapping[str, str]) -> Iterator[Words]:
@@ -170,9 +171,13 @@ def _flavours(sid: SidPlan) -> Words:
     return ("flavors", ",".join(flavours), *widths) if flavours else ()
 
 
-def _steering(paths: Sequence[SteerPlan]) -> Iterator[Words]:
-    """Yield the paths; their interface says nothing, the first segment is looked up."""
-    if paths:
+def _steering(paths: Sequence[SteerPlan], own: set[str | None]) -> Iterator[Words]:
+    """Yield the paths; their interface says nothing, the first segment is looked up.
+
+    The kernel takes an address of `own`, of the node, as the source of the outer header. It has
+    to be told which only where it has a choice, and only root outside may tell it.
+    """
+    if paths and own != {paths[0].source}:
         yield ("sr", "tunsrc", "set", paths[0].source)
     for path in paths:
         mode = "encap" if path.mode == "encaps" else "encap.red"

@@ -123,10 +123,16 @@ def test_a_sid_is_a_route_of_its_own(sid, action):
 @pytest.mark.parametrize(("mode", "word"), [("encaps", "encap"), ("encaps_red", "encap.red")])
 def test_a_path_is_a_route_with_segments(mode, word):
     path = SteerPlan("fd0b::/16", ("fc00:1::", "fc00:2::"), "fd00:ffff::1", mode)
-    assert lines(node(steer=(path,)))[-2:] == [
-        "sr tunsrc set fd00:ffff::1",
-        f"route add fd0b::/16 encap seg6 mode {word} segs fc00:1::,fc00:2:: dev sr0",
-    ]
+    want = f"route add fd0b::/16 encap seg6 mode {word} segs fc00:1::,fc00:2:: dev sr0"
+    assert lines(node(steer=(path,)))[-2:] == ["sr tunsrc set fd00:ffff::1", want]
+
+
+def test_the_source_of_paths_is_said_only_where_the_kernel_would_have_a_choice():
+    """To say it takes rights on the host, which an ordinary user has not."""
+    path = SteerPlan("fd0b::/16", ("fc00:1::",), "fd00:ffff::1")
+    said = "sr tunsrc set fd00:ffff::1"
+    assert said not in lines(node(steer=(path,), address="fd00:ffff::1"))
+    assert said in lines(node(steer=(path,), address="fd00:ffff::2"))
 
 
 def test_routes_of_a_host_are_told_to_its_interface():

@@ -159,7 +159,7 @@ def chain(kinds, ends="host", mtu=MTU, paths=((), ())):
     return Plan("chain", seed=7, dilation=1, limit_s=60, nodes=nodes, links=links)
 
 
-def crossed(kinds, packets):
+def crossed(kinds, packets, **sandbox):
     """Send packets at `a` into a chain; return what each port sent of them.
 
     `packets` are IP packets by name, whose last 8 bytes say nothing. The answer has for each
@@ -189,7 +189,7 @@ def crossed(kinds, packets):
                 for place, ear in ears.items()
             }
 
-    heard = play(plan, script, idle=("a", "b"))
+    heard = play(plan, script, idle=("a", "b"), **sandbox)
     return {
         what: {
             place: found

@@ -88,3 +88,8 @@ def test_every_link_carries_what_it_carries_between_kernels(kinds):
     And every packet arrives, or `heard` fails.
     """
     assert heard(kinds) == heard(KERNEL)
+
+
+@pytest.mark.needs("userns")
+def test_without_rights_on_the_host_it_is_the_same():
+    assert crossed(KERNEL, PACKETS, user_namespace=True) == heard(KERNEL)
