@@ -10,7 +10,9 @@ from scapy.layers.inet import IP, TCP, UDP, IPOption
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt, IPv6ExtHdrSegmentRouting
 
 from netem.switch.forward import hashing
+from netem.switch.forward.entropy import FORMATS
 from netem.switch.forward.hashing import FIELDS, FlowHash
+from netem.topology.switch_model import EV_FIELDS, HASH_FIELDS
 from netem.topology.switch_plan import LoadBalancing
 from tests.netem.switch.forward.rig import ip4, ip6, udp
 from tests.wire.strategies import moderate
@@ -217,3 +219,11 @@ def test_g08_sixteen_queue_pairs_use_at_least_three_of_four_paths():
         packets = flows(16, seed=lab)
         assert len({number(packet, seed=lab) * 4 >> 32 for packet in packets}) >= 3
         assert len({number(packet, seed=lab) for packet in packets[:1] * 50}) == 1
+
+
+def test_lab_files_know_the_same_fields():
+    """The names are written twice, since a plan must not know a switch from within."""
+    assert set(FIELDS) == set(HASH_FIELDS)
+    assert {form: set(layout) for form, layout in FORMATS.items()} == {
+        form: set(names) for form, names in EV_FIELDS.items()
+    }
