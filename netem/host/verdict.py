@@ -24,8 +24,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from netem.host.happenings import directions, fault_doubts, fault_results, gone_for_good
+from netem.host.metrics import Figures, of_fabric, of_flows
 from netem.impair.model import GilbertElliott, Impairment, Loss, RandomLoss
-from netem.topology.expectations import STATEMENTS
+from netem.topology.expectations import RATES, STATEMENTS, TIMES
 from netem.topology.outcome import (
     CaptureReport,
     DirectionReport,
@@ -48,7 +49,7 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }  # fmt: skip
 # Ours: of so many frames that chance should touch, none is touched once in 20,000 runs.
 LIKELY = 10
-OF_TIME = frozenset({"goodput", "duration"})
+OF_TIME = RATES | TIMES
 
 
 class Evaluation(Struct):
@@ -85,9 +86,10 @@ def evaluate(
     links = directions(plan, reports)
     faults = fault_results(plan, reports, fates)
     lateness = _lateness(plan, reports)
-    totals = _totals(flows, links, ends.values())
+    fabric = of_fabric(plan, reports, links, faults)
+    figures = _Figures(flows, list(ends.values()), fabric)
     expectations = [
-        _expectation(expectation, flows, totals, lateness) for expectation in plan.expectations
+        _expectation(expectation, figures, lateness) for expectation in plan.expectations
     ]
     failures = [
         trouble,
@@ -307,41 +309,40 @@ def _too_slow(plan: Plan, reports: Sequence[NodeReport]) -> str:
 # -- expectations ----------------------------------------------------------------------------
 
 
-def _totals(
-    flows: Sequence[FlowResult], links: Iterable[DirectionReport], ends: Iterable[FlowReport]
-) -> dict[str, float | None]:
-    """Return every metric; None where it was not measured."""
-    requesters = [end for end in ends if end.role == "requester"]
-    started = [end.started for end in requesters if end.started is not None]
-    finished = [end.finished for end in requesters if end.finished is not None]
-    duration = max(finished) - min(started) if started and finished else None
-    sent = sum(flow.bytes for flow in flows)
-    totals: dict[str, float | None] = {
-        name: sum(getattr(flow, name) for flow in flows)
-        for name in (
-            "completed", "packets", "retransmissions", "timeouts", "naks", "rnr_naks",
-            "corrupt_messages",
-        )
-    }  # fmt: skip
-    totals["lost"] = sum(report.lost for report in links)
-    totals["duration"] = duration
-    totals["goodput"] = sent * 8 * S / duration if duration else None
-    return totals
+class _Figures:
+    """The metrics of one run, of all flows together or of some."""
+
+    def __init__(
+        self, flows: Sequence[FlowResult], ends: Sequence[FlowReport], fabric: Figures
+    ) -> None:
+        self.flows = flows
+        self._ends = ends
+        self.whole = of_flows(flows, ends) | fabric
+
+    def value(self, expectation: Expectation) -> float | None:
+        """Return the figure that an expectation is about; None where it was not measured."""
+        if expectation.flow is None:
+            return self.whole[expectation.name]
+        wanted = expectation.flow
+        some = [
+            flow
+            for flow in self.flows
+            if flow.flow == wanted or flow.flow.startswith(f"{wanted}/")
+        ]
+        return of_flows(some, self._ends)[expectation.name]
 
 
 def _expectation(
-    expectation: Expectation,
-    flows: Sequence[FlowResult],
-    totals: dict[str, float | None],
-    lateness: Lateness,
+    expectation: Expectation, figures: _Figures, lateness: Lateness
 ) -> ExpectationReport:
     if expectation.name in STATEMENTS:
-        holds, got = _statement(expectation.name, flows, totals)
+        holds, got = _statement(expectation.name, figures.flows, figures.whole)
         return ExpectationReport(expectation.name, "pass" if holds else "fail", got)
     assert expectation.op is not None
     assert expectation.value is not None
-    name = f"{expectation.name} {expectation.op} {_figure(expectation.value)}"
-    value = totals[expectation.name]
+    of = "" if expectation.flow is None else f" of flow {expectation.flow}"
+    name = f"{expectation.name}{of} {expectation.op} {_figure(expectation.value)}"
+    value = figures.value(expectation)
     if value is None:
         return ExpectationReport(name, "inconclusive", "was not measured")
     if expectation.name in OF_TIME and lateness.remark:

@@ -13,8 +13,8 @@ STATEMENTS = {
     "no_retransmissions": "nothing was sent twice",
 }
 
-# Over all flows together. Whole numbers, but for goodput in bit/s and duration in ns.
-METRICS = {
+# Of all flows together, or of those that `flow:` names.
+FLOW_METRICS = {
     "completed": "messages that completed with SUCCESS",
     "packets": "packets sent by both ends, retransmissions included",
     "retransmissions": "packets sent again, by either end",
@@ -22,10 +22,28 @@ METRICS = {
     "naks": "sequence NAKs that requesters received",
     "rnr_naks": "RNR NAKs that requesters received",
     "corrupt_messages": "messages whose payload was not what had been sent",
-    "lost": "frames that links lost, those that faults dropped included",
     "goodput": "payload of completed messages over the duration",
     "duration": "from the first post to the last completion",
 }
+# Of the whole fabric.
+FABRIC_METRICS = {
+    "lost": "frames that links lost, those that faults dropped included",
+    "cut": "of these, frames lost on links that were down",
+    "marked": "frames marked CE, by switches, links and faults",
+    "trimmed": "packets trimmed, by switches and faults",
+    "dropped": "frames that switches lost for want of room; a trimmed one is not lost",
+    "pauses": "PFC frames sent, those that end a pause included",
+    "paused": "how long ports have obeyed pauses, all of them together",
+    "storms": "pauses that a watchdog took for a storm",
+    "deepest_queue": "bytes in the deepest queue of any switch, ever",
+    "paths_used": "directions between two switches or routers that carried frames",
+    "encapsulated": "packets that hosts led by segments",
+}
+METRICS = FLOW_METRICS | FABRIC_METRICS
+# Whole numbers, but for these.
+RATES = frozenset({"goodput"})
+TIMES = frozenset({"duration", "paused"})
+SIZES = frozenset({"deepest_queue"})
 
 BOUNDS: dict[str, Literal["==", "<", "<=", ">", ">="]] = {
     "equals": "==", "above": ">", "below": "<", "at_least": ">=", "at_most": "<=",

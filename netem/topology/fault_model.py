@@ -45,7 +45,7 @@ def _psn(value: object) -> tuple[int, bool]:
     )
 
 
-def _flow(value: object) -> str:
+def parse_flow(value: object) -> str:
     """Return the name of a flow, or of all flows of an item: its number."""
     if isinstance(value, int | str) and not isinstance(value, bool) and value != "":
         return str(value)
@@ -60,7 +60,7 @@ class WhereSpec(Spec, frozen=True, kw_only=True):
     op: Annotated[str | None, Word("WRITE_MIDDLE")] = None
     psn: Annotated[tuple[int, bool] | None, Scalar(_psn)] = None
     dest_qp: Annotated[int | None, _PSN] = None
-    flow: Annotated[str | None, Scalar(_flow)] = None
+    flow: Annotated[str | None, Scalar(parse_flow)] = None
     retransmission: Annotated[bool | None, TRUTH] = None
     proto: Annotated[str | None, OneOf(("roce", "icmp", "tcp", "udp", "arp", "any"))] = None
 

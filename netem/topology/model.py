@@ -14,9 +14,17 @@ from msgspec import field
 
 from netem.topology import units
 from netem.topology.errors import shown
-from netem.topology.expectations import BOUNDS, METRICS, STATEMENTS
+from netem.topology.expectations import (
+    BOUNDS,
+    FLOW_METRICS,
+    METRICS,
+    RATES,
+    SIZES,
+    STATEMENTS,
+    TIMES,
+)
 from netem.topology.fabric_model import FabricKind, FabricSpec
-from netem.topology.fault_model import FaultKind, FaultSpec, TimedSpec
+from netem.topology.fault_model import FaultKind, FaultSpec, TimedSpec, parse_flow
 from netem.topology.link_model import LinkKeys, LinkKind, LinkSpec
 from netem.topology.plan import Mode, Op, Stack
 from netem.topology.reading import (
@@ -249,12 +257,23 @@ class Bound(Spec, frozen=True, kw_only=True):
     name: str
     op: Literal["==", "<", "<=", ">", ">="] | None = None
     value: float | None = None
+    flow: str | None = None
 
 
 class MetricSpec(Spec, frozen=True, kw_only=True):
     """`{metric: goodput, above: 1gbit}`; the bounds are read when the metric is known."""
 
     metric: Annotated[str, OneOf(tuple(METRICS), not_yet=("goodput_dip",))]
+    flow: Annotated[str | None, Scalar(parse_flow)] = None
+
+
+def _quantity(metric: str) -> Kind:
+    """Return how a bound of a metric is written."""
+    if metric in RATES:
+        return RATE
+    if metric in TIMES:
+        return TIME
+    return SIZE if metric in SIZES else Whole(0, (1 << 53) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,15 +291,18 @@ class ExpectKind:
         metric = read_keys(MetricSpec, own, path, problems)
         if metric is None:
             return BAD
-        quantity: Kind = {"goodput": RATE, "duration": TIME}.get(
-            metric.metric, Whole(0, (1 << 53) - 1)
-        )
+        if metric.flow is not None and metric.metric not in FLOW_METRICS:
+            legal = ", ".join(FLOW_METRICS)
+            problems.append(f"{path}.flow: {metric.metric} is of no flow; legal with: {legal}")
+        quantity = _quantity(metric.metric)
         bounds = []
         for key, op in BOUNDS.items():
             if key in tree:
                 value = quantity.read(tree[key], f"{path}.{key}", problems)
                 if isinstance(value, int):
-                    bounds.append(Bound(name=metric.metric, op=op, value=float(value)))
+                    bounds.append(
+                        Bound(name=metric.metric, op=op, value=float(value), flow=metric.flow)
+                    )
         if not tree.keys() & BOUNDS.keys():
             problems.append(f"{path}: no bound; legal: {', '.join(BOUNDS)}")
         return tuple(bounds) if bounds else BAD

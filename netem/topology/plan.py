@@ -234,6 +234,7 @@ class Expectation(Frozen, frozen=True):
     name: str
     op: Literal["==", "!=", "<", "<=", ">", ">="] | None = None
     value: float | None = None
+    flow: str | None = None  # of this flow, or of all of an item; None: of all flows
 
 
 class CapturePlan(Frozen, frozen=True):

@@ -128,7 +128,7 @@ class _Planner:
                 self._wiring.ports,
             ),
             expectations=tuple(
-                Expectation(bound.name, bound.op, bound.value)
+                Expectation(bound.name, bound.op, bound.value, bound.flow)
                 for bounds in lab.expect
                 for bound in bounds
             ),

@@ -13,10 +13,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
-from netem.topology.fault_model import FOR_GOOD, ChangeSpec, EventSpec
+from netem.topology.fault_model import FOR_GOOD, EventSpec
 from netem.topology.names import NameRefusedError, Names
 from netem.topology.plan import EventPlan
-from netem.topology.units import format_time
 from transports.clock import Ns
 
 # Limit: of a lab. A flap of a link each microsecond for a tenth of a second.
@@ -94,18 +93,3 @@ def _ports(
         own = ports[on]
         return tuple(end for port in own for end in (port, names.peers[port])), True
     return names.egresses(on), "--" in on
-
-
-def describe_event(event: EventPlan) -> str:
-    """Return an event on one line, as in "at 1ms down h0:p0 and t0-p0-0:e0"."""
-    what = event.do + (f" for {format_time(event.length)}" if event.length else "")
-    where = event.node or " and ".join(event.ports[:2])
-    more = len(event.ports) - 2
-    rest = f" and {more} more" if more > 0 and not event.node else ""
-    silent = "" if event.carrier or event.do not in {"down", "up"} else " in silence"
-    return f"at {format_time(event.at)} {what} {where}{rest}{silent}"
-
-
-def change_ends(spec: ChangeSpec) -> Ns | None:
-    """Return when a change is taken back, if it is."""
-    return None if spec.length is None else spec.at + spec.length

@@ -4,11 +4,18 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from netem.impair.describe import describe, describe_fault
+from netem.impair.describe import describe, describe_event, describe_fault
 from netem.topology.mtu import mtu_sum, srv6_parts
-from netem.topology.plan import LinkPlan, NodePlan, Plan, PortPlan, QpPlan, SourceRoute
+from netem.topology.plan import (
+    EventPlan,
+    LinkPlan,
+    NodePlan,
+    Plan,
+    PortPlan,
+    QpPlan,
+    SourceRoute,
+)
 from netem.topology.routing import Routing
-from netem.topology.schedule import describe_event
 from netem.topology.switch_plan import SwitchPlan
 from netem.topology.units import (
     format_ack_timeout,
@@ -120,15 +127,26 @@ def summary(plan: Plan) -> Summary:
             f"at {format_time(change.at)} {change.on}: {describe(change.set)}"
             for change in plan.changes
         ),
-        events=tuple(describe_event(event) for event in plan.events),
+        events=tuple(_events(plan)),
         expectations=tuple(
-            f"{e.name} {e.op} {e.value:g}" if e.op and e.value is not None else e.name
+            f"{e.name}{f' of flow {e.flow}' if e.flow else ''} {e.op} {e.value:g}"
+            if e.op and e.value is not None
+            else e.name
             for e in plan.expectations
         ),
         captured=tuple(link.name for link in plan.links if plan.captures(link.name)),
         remarks=plan.remarks,
         memory=sum(qp.region.size for _, qp in qps),
     )
+
+
+def _events(plan: Plan) -> Iterator[str]:
+    """Yield what each timed fault brings about, in the order of the lab file."""
+    by_fault: dict[int, list[EventPlan]] = {}
+    for event in plan.events:
+        by_fault.setdefault(event.index, []).append(event)
+    for index in sorted(by_fault):
+        yield describe_event(by_fault[index])
 
 
 def _node(links: Mapping[str, LinkPlan], node: NodePlan) -> NodeSummary:

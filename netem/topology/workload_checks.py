@@ -42,9 +42,18 @@ class WorkloadCheck:
             self._check_flows(pairs)
 
     def _check_flows(self, pairs: list[list[Ends]]) -> None:
-        """Refuse faults on flows that the workload does not have."""
-        faults = [fault for fault in self._lab.faults if isinstance(fault, FaultSpec)]
-        if all(fault.where.flow is None for fault in faults):
+        """Refuse faults on, and expectations of, flows that the workload does not have."""
+        asked = [
+            (f"{fault.location}.where.flow", fault.where.flow)
+            for fault in self._lab.faults
+            if isinstance(fault, FaultSpec) and fault.where.flow is not None
+        ]
+        asked += [
+            (f"expect[{index}].flow", bounds[0].flow)
+            for index, bounds in enumerate(self._lab.expect)
+            if bounds[0].flow is not None
+        ]
+        if not asked:
             return
         known: dict[str, None] = {}
         for index, (item, found) in enumerate(zip(self._lab.workload, pairs, strict=True)):
@@ -52,13 +61,10 @@ class WorkloadCheck:
             for pair in (one.pairs[0] for one in found):
                 ends = f"{index}/{node_of(pair.source)}->{node_of(pair.target)}"
                 known |= dict.fromkeys((ends, *(f"{ends}/{n}" for n in range(item.qps))))
-        for fault in faults:
-            flow = fault.where.flow
-            if flow is not None and flow not in known:
+        for where, flow in asked:
+            if flow not in known:
                 rest = suggestion(flow, known)
-                self._problems.append(
-                    f"{fault.location}.where.flow: no flow {shown(flow)}{rest}"
-                )
+                self._problems.append(f"{where}: no flow {shown(flow)}{rest}")
 
     def _check_size(self, pairs: list[list[Ends]]) -> None:
         flows = sum(

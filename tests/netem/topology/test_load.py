@@ -354,6 +354,23 @@ REFUSED = [
         "expect[0]: no bound; legal: equals, above, below, at_least, at_most",
     ),
     (
+        TOPOLOGY + "expect: [{metric: paused, above: 5}]",
+        "expect[0].above: 5 has no unit; write 5ms (ns, us, ms, s)",
+    ),
+    (
+        TOPOLOGY + "expect: [{metric: deepest_queue, above: 5}]",
+        "expect[0].above: 5 has no unit; write 5B (B, KiB, MiB, GiB)",
+    ),
+    (
+        with_item("") + "\nexpect: [{metric: marked, flow: 0, above: 5}]",
+        "expect[0].flow: marked is of no flow; legal with: completed, packets,"
+        " retransmissions, timeouts, naks, rnr_naks, corrupt_messages, goodput, duration",
+    ),
+    (
+        with_item("") + "\nexpect: [{metric: naks, flow: 1, above: 5}]",
+        "expect[0].flow: no flow 1; did you mean 0; legal: 0, 0/h0->h1, 0/h0->h1/0",
+    ),
+    (
         TOPOLOGY + "expect: [{metric: goodput, above: 5}]",
         "expect[0].above: 5 has no unit; write 5gbit (bit, kbit, mbit, gbit, tbit)",
     ),

@@ -1,0 +1,98 @@
+"""Figures that expectations are about: of flows, of links, and of what switches counted.
+
+A figure that nobody could measure is None: paused time in a lab without lossless classes is 0,
+but the depth of queues in a lab without switches is nothing at all.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from netem.topology.outcome import (
+    DirectionReport,
+    FaultReport,
+    FlowReport,
+    FlowResult,
+    NodeReport,
+)
+from netem.topology.plan import Plan
+from transports.clock import S
+
+Figures = dict[str, float | None]
+
+SUMS = (
+    "completed", "packets", "retransmissions", "timeouts", "naks", "rnr_naks",
+    "corrupt_messages",
+)  # fmt: skip
+FORWARDS = ("switch", "linux")
+# Counters of nodes, by the ends of their names; see netem.switch.report and netem.host.
+_COUNTERS = {
+    "marked": re.compile(r"\.EcnMarkedPkts"),
+    "trimmed": re.compile(r"^TrimPkts"),
+    "dropped": re.compile(r"\.(?:q|pg)[0-9]+\.DropPkts"),
+    "pauses": re.compile(r"\.PfcTx[0-7]"),
+    "paused": re.compile(r"\.PausedNs[0-7]"),
+    "storms": re.compile(r"\.StormDetected"),
+    "encapsulated": re.compile(r"\.srv6\.encapsulated"),
+}
+_DEPTH = re.compile(r"\.q[0-9]+\.WatermarkBytes")
+_TRIM_SENT = re.compile(r"\.q[0-9]+\.TrimSent")
+
+
+def of_flows(flows: Sequence[FlowResult], ends: Iterable[FlowReport]) -> Figures:
+    """Return the metrics of some flows together; `ends` are those of all flows."""
+    names = {flow.flow for flow in flows}
+    requesters = [end for end in ends if end.role == "requester" and end.flow in names]
+    started = [end.started for end in requesters if end.started is not None]
+    finished = [end.finished for end in requesters if end.finished is not None]
+    duration = max(finished) - min(started) if started and finished else None
+    sent = sum(flow.bytes for flow in flows)
+    figures: Figures = {name: sum(getattr(flow, name) for flow in flows) for name in SUMS}
+    figures["duration"] = duration
+    figures["goodput"] = sent * 8 * S / duration if duration else None
+    return figures
+
+
+def of_fabric(
+    plan: Plan,
+    reports: Sequence[NodeReport],
+    links: Sequence[DirectionReport],
+    faults: Iterable[FaultReport],
+) -> Figures:
+    """Return the metrics of links, switches and faults."""
+    trims = {fault.index for fault in plan.faults if fault.do == "trim"}
+    figures: Figures = {
+        "lost": sum(link.lost for link in links),
+        "cut": sum(link.cut for link in links),
+        "paths_used": _paths_used(plan, links),
+        "deepest_queue": max(_matching(reports, _DEPTH), default=None),
+    }
+    for name, pattern in _COUNTERS.items():
+        figures[name] = sum(_matching(reports, pattern))
+    added = {
+        "marked": sum(link.marked for link in links),
+        "trimmed": sum(fault.fired for fault in faults if fault.index in trims),
+        "dropped": -sum(_matching(reports, _TRIM_SENT)),
+    }
+    for name, value in added.items():
+        figures[name] = (figures[name] or 0) + value
+    return figures
+
+
+def _matching(reports: Iterable[NodeReport], pattern: re.Pattern[str]) -> Iterable[int]:
+    """Return every counter whose name the pattern matches up to its end."""
+    return (
+        value
+        for report in reports
+        for name, value in report.counters.items()
+        if (found := pattern.search(name)) is not None and found.end() == len(name)
+    )
+
+
+def _paths_used(plan: Plan, links: Iterable[DirectionReport]) -> int:
+    """Count the directions between two forwarding nodes that carried frames."""
+    forwards = {node.name for node in plan.nodes if node.kind in FORWARDS}
+    return sum(
+        link.frames > 0
+        and all(end.partition(":")[0] in forwards for end in link.direction.split("->"))
+        for link in links
+    )
