@@ -55,6 +55,11 @@ def captured(folder):
         return list(read_capture(file))
 
 
+def is_corrupted(frame):
+    """Say whether an impairment of ours changed its bytes."""
+    return any(remark.startswith("corrupted") for remark in frame.remarks)
+
+
 def wrong_icrcs(frames):
     """Count RoCE frames whose ICRC is not what these few lines make of the bytes.
 
@@ -63,7 +68,7 @@ def wrong_icrcs(frames):
     """
     wrong = checked = 0
     for frame in frames:
-        if any(remark.startswith("corrupted") for remark in frame.remarks):
+        if is_corrupted(frame):
             continue
         try:
             ip, udp, bth, icrc = locate(frame.frame)
@@ -79,6 +84,28 @@ def wrong_icrcs(frames):
         packet[udp + 6] = packet[udp + 7] = packet[bth + 4] = 0xFF
         want = zlib.crc32(8 * b"\xff" + packet).to_bytes(4, "little")
         wrong += want != frame.frame[icrc : icrc + 4]
+        checked += 1
+    return wrong, checked
+
+
+def wrong_checksums(frames):
+    """Count IPv6 frames with TCP, UDP or ICMPv6 inside whose checksum does not add up.
+
+    RFC 8200, section 8.1: with the pseudo-header, the ones' complement sum is all ones. A UDP
+    checksum of zero is none.
+    """
+    wrong = checked = 0
+    for frame in (frame.frame for frame in frames if not is_corrupted(frame)):
+        if frame[12:14] != b"\x86\xdd" or frame[20] not in {6, 17, 58}:
+            continue
+        length = int.from_bytes(frame[18:20], "big")
+        body = frame[54 : 54 + length]
+        if frame[20] == 17 and body[6:8] == bytes(2):
+            continue
+        text = frame[22:54] + length.to_bytes(4, "big") + bytes([0, 0, 0, frame[20]]) + body
+        text += bytes(len(text) % 2)
+        total = sum(int.from_bytes(text[at : at + 2], "big") for at in range(0, len(text), 2))
+        wrong += total % 0xFFFF != 0
         checked += 1
     return wrong, checked
 

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from netem.lab import registry
-from tests.labs.commands import captured, fabriclab, start, wait_until
+from tests.labs.commands import captured, fabriclab, start, wait_until, wrong_checksums
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("netns", "tap")]
 
@@ -67,8 +67,11 @@ def test_programs_of_the_host_talk_between_nodes_by_name(lab):
     assert {"h0", "h1", "h2"} <= set(ran.stdout.split())
     down = fabriclab("down", name, cwd=place)
     assert down.returncode == 0, down.stdout + down.stderr
-    ports = {frame.port for frame in captured(place / "run")}
-    assert {"h0:p0", "br0:e1", "h1:p0", "br0:e0"} <= ports
+    frames = captured(place / "run")
+    assert {"h0:p0", "br0:e1", "h1:p0", "br0:e0"} <= {frame.port for frame in frames}
+    wrong, checked = wrong_checksums(frames)
+    assert checked > 10
+    assert wrong == 0, "P10: what the kernel sends is finished by nobody else"
 
 
 def test_exec_exits_as_the_command_does(lab):
