@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from netem.impair.describe import describe, describe_event, describe_fault
+from netem.impair.describe import describe, describe_events, describe_fault
 from netem.topology.mtu import mtu_sum, srv6_parts
 from netem.topology.plan import (
     EventPlan,
@@ -146,7 +146,7 @@ def _events(plan: Plan) -> Iterator[str]:
     for event in plan.events:
         by_fault.setdefault(event.index, []).append(event)
     for index in sorted(by_fault):
-        yield describe_event(by_fault[index])
+        yield describe_events(by_fault[index])
 
 
 def _node(links: Mapping[str, LinkPlan], node: NodePlan) -> NodeSummary:

@@ -122,7 +122,7 @@ def test_events_are_told_in_words():
         )
     )
     assert summary(plan).events == (
-        "down t0-p0-1:e0 and h1:p0 and t0-p0-1:e1 and t0-p0-0:e1 at 1ms for 2ms, with carrier",
+        "down t0-p0-1:e0 and h1:p0 and 2 more at 1ms for 2ms, with carrier",
         "hold h0:p0 at 2ms for 200us",
         "down h0:p0 at 4ms",
         "kill t0-p0-0 at 5ms",
