@@ -40,6 +40,9 @@ __all__ = ["NO_META", "Departure", "Egress", "Fate", "FrameMeta", "QpNotes", "re
 
 _NO_FAULT: tuple[Sight, list[Fault]] = Sight(b"", "other"), []
 
+# Limit: 16,384 lost frames that wait for their turn; what is lost beyond them is told at once.
+MAX_DEAD = 16_384
+
 
 class _Offer:
     """One frame on its way through, and what has been done to it."""
@@ -91,6 +94,9 @@ class Egress:
         self._bits = Stream(seed, self.direction, "corrupt bit")
         self._pipe = Pipe()
         self._ready: deque[Departure] = deque()
+        # Lost frames whose turn has not come: they are told behind those that were offered
+        # before them, so that a capture reads in the order of sending.
+        self._dead: deque[Departure] = deque()
         self._cuts: dict[str, str] = {}  # why the link is down -> what a comment says of it
         self._held = ""  # what a comment says of a frame that waits for a hold to end
         self._holder = ""  # and who holds
@@ -126,7 +132,7 @@ class Egress:
 
     def due(self, now: Ns) -> Iterator[Departure]:
         """Hand out, in order of time, what left or died up to `now`, each once."""
-        if self._pipe.next_at <= now:
+        if self._pipe.next_at <= now or self._dead:
             self._release(now)
         ready = self._ready
         while ready:
@@ -135,7 +141,13 @@ class Egress:
     @property
     def deadline(self) -> Ns | None:
         """Return when `due` has something to hand out, or None."""
-        return self._ready[0].at if self._ready else self._pipe.deadline
+        if self._ready:
+            return self._ready[0].at
+        at = self._pipe.deadline
+        if self._dead:
+            turn = self._dead[0].at
+            return turn if at is None else min(at, turn)
+        return at
 
     @property
     def is_transparent(self) -> bool:
@@ -144,7 +156,8 @@ class Egress:
         A driver that does reports it by `bypassed`, and asks again after every `change`.
         """
         idle = self._causes.is_idle and self._is_instant and not self._faults.is_live
-        return idle and not self._ready and self._pipe.is_idle and not self._cuts
+        waits = self._ready or self._dead or not self._pipe.is_idle
+        return idle and not waits and not self._cuts
 
     def bypassed(self, size: int, frames: int = 1) -> None:
         """Count frames of together `size` bytes that the driver sent itself."""
@@ -171,6 +184,8 @@ class Egress:
         if why in self._cuts:
             return
         self._cuts[why] = f"dropped by link down ({why})"
+        self._ready.extend(departure._replace(at=now) for departure in self._dead)
+        self._dead.clear()
         for frame, comment, meta in self._pipe.clear():
             self._counts.lost += 1
             text = join(self._count_cut(), comment)
@@ -225,9 +240,14 @@ class Egress:
 
     def _release(self, now: Ns) -> None:
         """Move what left up to `now` out of the pipe."""
-        before = len(self._ready)
-        self._ready.extend(self._pipe.leave(now))
-        self._counts.delivered += len(self._ready) - before
+        ready, dead = self._ready, self._dead
+        for departure in self._pipe.leave(now):
+            while dead and dead[0].at < departure.at:
+                ready.append(dead.popleft())
+            ready.append(departure)
+            self._counts.delivered += 1
+        while dead and dead[0].at <= now:
+            ready.append(dead.popleft())
 
     def _strike(self, offer: _Offer, sight: Sight, struck: list[Fault]) -> None:
         """Do to a frame what the faults that fired on it say."""
@@ -325,7 +345,16 @@ class Egress:
 
     def _drop(self, offer: _Offer, why: str) -> None:
         comment = join(why, offer.comment, remark(offer.meta))
-        self._ready.append(Departure(offer.now, offer.frame, Fate.DROPPED, comment, offer.meta))
+        self._bury(offer.frame, offer.now, comment, offer.meta)
+
+    def _bury(self, frame: ReadBuffer, now: Ns, comment: str, meta: FrameMeta) -> None:
+        """Tell of a lost frame when its turn comes."""
+        dead = self._dead
+        at = max(self._pipe.behind(now), dead[-1].at if dead else now)
+        if at <= now or len(dead) >= MAX_DEAD:
+            self._ready.append(Departure(now, frame, Fate.DROPPED, comment, meta))
+        else:
+            dead.append(Departure(at, frame, Fate.DROPPED, comment, meta))
 
     def _admit(
         self,
@@ -351,7 +380,7 @@ class Egress:
         if at is None:
             self._counts.overflowed += 1
             comment = join(f"dropped by queue limit {format_size(pipe.limit)}", comment)
-            self._ready.append(Departure(now, frame, Fate.DROPPED, comment, meta))
+            self._bury(frame, now, comment, meta)
         elif at > now:
             pipe.wait(at, now, frame, comment, meta)
         else:

@@ -120,6 +120,10 @@ class Pipe:
         self.next_at = self.hold_until or NEVER
         return ((frame, comment, meta) for _, _, _, frame, comment, meta in lost)
 
+    def behind(self, now: Ns) -> Ns:
+        """Return when all that waits now has left: the turn of a frame that is lost now."""
+        return max(now, self._latest) if self._waiting else now
+
     @property
     def has_gap(self) -> bool:
         """True where the next frame may jump: N - 1 were delayed since, with a gap of N."""

@@ -245,8 +245,8 @@ def test_lost_and_duplicated_is_one_frame():
 def test_a_copy_takes_its_own_time_on_the_wire_and_its_own_room():
     one = egress(duplicate=1.0, rate=8 * 10**9, limit=1000)
     left = run(one, [bytes(600)])
-    assert [(d.at, d.fate) for d in left] == [(0, Fate.DROPPED), (600, Fate.SENT)]
-    assert left[0].comment == "dropped by queue limit 1000B; duplicated by duplicate 100%"
+    assert [(d.at, d.fate) for d in left] == [(600, Fate.SENT), (600, Fate.DROPPED)]
+    assert left[1].comment == "dropped by queue limit 1000B; duplicated by duplicate 100%"
 
 
 @pytest.mark.parametrize("cause", ["corrupt", "duplicate", "reorder"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netem.impair.departure import FrameMeta
-from netem.impair.egress import Egress, Fate
+from netem.impair.egress import MAX_DEAD, Egress, Fate
 from netem.impair.model import FourState, GilbertElliott, Impairment, RandomLoss
 from netem.topology.plan import FaultPlan, Where
 from netem.topology.switch_plan import TrimPlan
@@ -222,3 +222,31 @@ def test_no_more_waits_than_the_limit_allows(steps, impairment, faults, seed):
             egress.send(rest[0], now, rest[1])
         assert egress._pipe._bytes == sum(len(waiting[3]) for waiting in egress._pipe._waiting)
         assert egress._pipe._bytes <= egress._pipe.limit
+
+
+def test_a_lost_frame_is_told_of_in_its_turn():
+    """A capture reads in the order of sending: what was offered before it comes before it."""
+    one = Egress("a:p0", "b:p0", Impairment(rate=8 * 10**6, delay=500), 1)
+    for n in range(3):
+        one.send(bytes([n]) * 100, 0)
+    one.change(Impairment(rate=8 * 10**6, delay=500, loss=RandomLoss(1.0)), 0)
+    one.send(bytes([3]) * 100, 0)
+    one.change(Impairment(rate=8 * 10**6, delay=500), 0)
+    one.send(bytes([4]) * 100, 0)
+    assert not one.is_transparent
+    left = list(one.due(10**9))
+    assert [departure.frame[0] for departure in left] == [0, 1, 2, 3, 4]
+    assert [departure.fate for departure in left].index(Fate.DROPPED) == 3
+    assert [departure.at for departure in left] == sorted(departure.at for departure in left)
+    assert one.deadline is None
+
+
+def test_lost_frames_that_wait_for_their_turn_are_bounded():
+    one = Egress("a:p0", "b:p0", Impairment(delay=10**12), 1)
+    one.send(b"first" * 20, 0)
+    one.change(Impairment(delay=10**12, loss=RandomLoss(1.0)), 0)
+    for n in range(MAX_DEAD + 5):
+        one.send(b"lost" * 20, n)
+    told = list(one.due(MAX_DEAD + 5))
+    assert len(told) == 5
+    assert len(list(one.due(10**13))) == MAX_DEAD + 1

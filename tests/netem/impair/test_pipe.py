@@ -164,8 +164,8 @@ def test_reorder_without_delay_does_nothing():
 
 def test_a_full_queue_refuses_and_names_its_limit():
     egress, left = run(Impairment(rate=8 * 10**9, limit=2048), [(0, 1000)] * 4)
-    assert [d.fate for d in left] == [Fate.DROPPED, Fate.DROPPED, Fate.SENT, Fate.SENT]
-    assert left[0].comment == "dropped by queue limit 2KiB"
+    assert [d.fate for d in left] == [Fate.SENT, Fate.SENT, Fate.DROPPED, Fate.DROPPED]
+    assert left[-1].comment == "dropped by queue limit 2KiB"
     assert egress.report().overflowed == 2
 
 
@@ -175,8 +175,8 @@ def test_room_is_free_again_when_a_frame_has_left():
     for now in (0, 999, 1000):
         egress.send(numbered(now, 1000), now)
     assert [(d.at, d.fate.value) for d in egress.due(5000)] == [
-        (999, "dropped"),
         (1000, "sent"),
+        (1000, "dropped"),
         (2000, "sent"),
     ]
 

@@ -35,7 +35,7 @@ def test_an_egress_knows_its_direction_its_faults_and_its_queue_pairs():
     egress = egress_of(plan(fault), NODE, PORT)
     for psn in (101, 102, 103):
         egress.send(roce(Opcode.RC_SEND_ONLY, psn=psn), 0)
-    assert next(d.comment for d in egress.due(100)) == "dropped by fault 0 (psn +2)"
+    assert "dropped by fault 0 (psn +2)" in [d.comment for d in egress.due(100)]
     assert egress.report().direction == "h0:p0->s:e0"
     assert (egress.report().lost, egress.report().delivered) == (1, 2)
 
