@@ -115,7 +115,7 @@ queue_plans = st.builds(
         xoff=st.none() | st.integers(0, 3000),
         xon=st.integers(0, 2000),
         headroom=st.integers(0, 2000),
-        quanta=st.sampled_from([3, 100, 0xFFFF]),
+        quanta=st.sampled_from([2000, 0xFFFF]),
     ),
 )
 plans = st.fixed_dictionaries(
@@ -188,7 +188,7 @@ def test_nothing_appears_or_disappears(plan, steps):
 @given(plan=plans, steps=traffic)
 def test_memory_is_free_when_all_has_left(plan, steps):
     rig = play(plan, steps)
-    rig.run(rig.now + 10**9)  # every pause is over
+    rig.run(rig.now + 100 * MS)  # every pause is over
     assert rig.counters["queued"] == 0
     switch = rig.switch
     assert (switch._pool.used, switch._pool.headroom_used) == (0, 0)
