@@ -74,7 +74,7 @@ class Guest:
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
             listener.bind(str(folder / "port"))
             listener.listen(1)
-            listener.settimeout(BOOT_LIMIT_S)
+            listener.settimeout(1.0)
             argv = (
                 *("qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot"),
                 *("-display", "none", "-m", "640", "-cpu", "max", *_CLOCKS[clock]),
@@ -84,15 +84,16 @@ class Guest:
                 *("-chardev", f"socket,id=port,path={folder / 'port'}"),
                 *("-device", "virtserialport,chardev=port", *devices),
             )
-            self._process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=(folder / "stderr").open("wb"),
-                preexec_fn=functools.partial(die_with_parent, os.getpid()),  # noqa: PLW1509 - one thread
-            )
-            stack.callback(self._end)
             self._said = folder / "stderr"
+            with self._said.open("wb") as said:
+                self._process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=said,
+                    preexec_fn=functools.partial(die_with_parent, os.getpid()),  # noqa: PLW1509 - one thread
+                )
+            stack.callback(self._end)
             self._port = stack.enter_context(self._accept(listener))
             self._stack = stack.pop_all()
         try:
@@ -153,10 +154,12 @@ class Guest:
         self._stack.close()
 
     def _accept(self, listener: socket.socket) -> socket.socket:
-        try:
-            return listener.accept()[0]
-        except TimeoutError:
-            raise self._error("QEMU did not start") from None
+        for _ in range(int(BOOT_LIMIT_S)):
+            with contextlib.suppress(TimeoutError):
+                return listener.accept()[0]
+            if self._process.poll() is not None:
+                break
+        raise self._error("QEMU did not start")
 
     def _answer(self, limit_s: float) -> Any:
         self._port.settimeout(limit_s)
