@@ -21,7 +21,6 @@ MAY_IMPORT = {
     "netem/sim": TRANSPORTS | {"msgspec"},
     "netem/switch": TRANSPORTS | {"msgspec"},
 }
-NUMPY_ONLY_IN = "transports/roce/train.py"
 # Inside netem: which of our own packages each part may use (style: world below people).
 NETEM_MAY_USE = {
     "topology": {"topology", "impair"},
@@ -52,8 +51,6 @@ def test_layer_imports_nothing_above_it(layer):
         allowed = (
             MAY_IMPORT[layer] | {"netem"} if layer.startswith("netem") else MAY_IMPORT[layer]
         )
-        if path == ROOT / NUMPY_ONLY_IN:
-            allowed = allowed | {"numpy"}
         assert {name.partition(".")[0] for name in imports(path)} <= allowed, path
 
 

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from transports.roce.psn import psn_add
 from wire.codec import ReadBuffer
+from wire.roce.bth import BTH
+from wire.roce.icrc import ICRC
 
 
 class Burst(NamedTuple):
@@ -41,3 +43,13 @@ class Burst(NamedTuple):
 
 
 MAX_BURST = 64  # packets: bounds what is rendered ahead of a driver that stops draining
+
+# A train is what UDP segmentation offload cuts: packets of one size, the last maybe shorter.
+MAX_SEGMENTS = 64  # the kernel's limit
+MAX_TRAIN = 65_527  # bytes over IPv6
+OVERHEAD = BTH.size + ICRC.size  # bytes of a packet without extension headers and payload
+
+
+def max_packets(segment: int) -> int:
+    """Return how many segments of this size one train may have."""
+    return max(1, min(MAX_SEGMENTS, MAX_TRAIN // segment))

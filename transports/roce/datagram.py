@@ -17,7 +17,7 @@ from transports.clock import Ns
 from transports.roce import train
 from transports.roce.arrivals import MIDDLES, PAD_BITS, Arrival
 from transports.roce.attributes import AddressHandle
-from transports.roce.bursts import Burst
+from transports.roce.bursts import Burst, max_packets
 from transports.roce.port import DeviceConfig, Port
 from transports.roce.qp import QueuePair
 from transports.roce.refusals import RefusalReason
@@ -64,7 +64,7 @@ class DatagramDevice(Port):
     ) -> None:
         # Limit: IPv6 only, see above. An IPv4 address is then none of this port's.
         addresses = tuple(address for address in config.addresses if len(address) == 16)
-        super().__init__(replace(config, addresses=addresses), rng)
+        super().__init__(replace(config, addresses=addresses), rng, trains=trains)
         self.trains = trains
         self._templates: dict[int, tuple[AddressHandle, Ipv6Template]] = {}
         self._held: tuple[QueuePair, Burst] | None = None  # did not fit the last train
@@ -172,18 +172,16 @@ class DatagramDevice(Port):
             qp, bursts = turn
             ah = qp.ah
             assert ah is not None
-            segment = train.segment_size(bursts[0])
             first = bursts[0]
-            count = 0
+            segment = train.segment_size(first)
             for burst in bursts:
                 self._count(qp, burst)
-                count += burst.packets
             yield Datagram(
                 ah.remote_ip,
                 ah.udp_source_port,
                 train.render(self._template(qp), bursts, segment),
                 segment,
-                count,
+                sum(burst.packets for burst in bursts) if len(bursts) > 1 else first.packets,
                 ah.traffic_class,
                 qp.qp_num,
                 first.psn,
@@ -201,23 +199,24 @@ class DatagramDevice(Port):
             held = self._qps[turn[0].qp_num], turn[1]
         qp, burst = held
         segment = train.segment_size(burst)
-        room = train.max_packets(segment) if self.trains else 1
-        bursts: list[Burst] = []
-        while True:
-            if burst.packets > room:
-                burst, rest = burst.split(room)
-                self._held = qp, rest
-            bursts.append(burst)
-            room -= burst.packets
-            if not room or self._held is not None or train.segment_size(burst) < segment:
-                return qp, bursts
+        room = max_packets(segment) if self.trains else 1
+        if burst.packets > room:
+            burst, rest = burst.split(room)
+            self._held = qp, rest
+        bursts = [burst]
+        room -= burst.packets
+        while room and train.segment_size(burst) == segment:
             more = self._agenda.more(qp, now)
             if more is None:
-                return qp, bursts
-            if not _fits(more, burst, segment):
+                break
+            # What would be cut is left whole: long messages stay in step with their trains.
+            if more.packets > room or not _fits(more, burst, segment):
                 self._held = qp, more
-                return qp, bursts
+                break
             burst = more
+            bursts.append(burst)
+            room -= burst.packets
+        return qp, bursts
 
     def _template(self, qp: QueuePair) -> Ipv6Template:
         """Return the template of `qp`, a new one if its peer has changed."""

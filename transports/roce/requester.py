@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 from transports.clock import Ns
 from transports.roce.arrivals import Arrival
-from transports.roce.bursts import Burst
+from transports.roce.bursts import OVERHEAD, Burst, max_packets
 from transports.roce.completion import WcStatus, WorkCompletion
 from transports.roce.credits import SendCredits
 from transports.roce.events import Event, Retransmitted
@@ -52,7 +52,8 @@ from wire.roce.eths import RNR_TIMER_NS, AethKind, NakCode
 from wire.roce.opcodes import Opcode
 
 MAX_OPEN = (1 << 23) - 1  # PSNs. Section 9.7.2
-# Limit: AckReq on every 64th packet of a long message or four times per window.
+# Limit: AckReq on every 64th packet of a long message or four times per window, and where
+# packets leave in trains, at the end of one.
 _MAX_ACK_EVERY = 64
 _NO_STOP = 1 << 62  # a PSN that is never reached
 
@@ -78,6 +79,7 @@ class RequesterConfig:
     rnr_retry: int
     max_rd_atomic: int
     window: int  # most PSNs unacknowledged; a READ longer than that goes alone
+    max_burst: int
     credits_agreed: bool
 
 
@@ -97,7 +99,11 @@ class Requester:
         self._stats = stats
         self._mtu = config.mtu
         self._window = min(config.window, MAX_OPEN)
-        self._ack_every = max(1, min(self._window // 4, _MAX_ACK_EVERY))
+        ack_every = max(1, min(self._window // 4, _MAX_ACK_EVERY))
+        train = max_packets(OVERHEAD + config.mtu)
+        if ack_every > train:  # whole ones
+            ack_every -= ack_every % train
+        self._ack_every = ack_every
         self._queue: deque[Message] = deque()  # not yet complete, oldest first
         self._cursor = 0  # index in _queue of the message that _next lies in
         self._una = self._next = self._top = self._tail = config.sq_psn
@@ -133,7 +139,9 @@ class Requester:
 
     def post(self, wr: SendWr) -> None:
         """Queue a request; its PSNs are the next ones."""
-        message = Message(wr, wr.length, self._mtu, self._tail, self._ack_every)
+        message = Message(
+            wr, wr.length, self._mtu, self._tail, self._ack_every, self._config.max_burst
+        )
         if wr.inline is not None:
             message.data = ScatterGather([memoryview(wr.inline)], len(wr.inline))
         self._tail = message.stop

@@ -14,11 +14,12 @@ try:
 except ImportError:  # the same function, at half the speed for 1 KiB
     from zlib import crc32
 
-__all__ = ["ICRC", "LRH_CRC", "crc32", "icrc", "icrc_v1"]
+__all__ = ["ICRC", "LRH_CRC", "RESIDUE", "crc32", "icrc", "icrc_v1"]
 
 ICRC = Struct("<I")
 
 LRH_CRC = crc32(b"\xff" * 8)  # where every CRC starts: after the stand-in for the LRH
+RESIDUE = crc32(bytes(ICRC.size))  # the CRC of anything that ends with its own CRC
 
 
 def _ones(size: int, *offsets: int) -> int:
