@@ -97,7 +97,8 @@ class Admission:
                 self._ledger.drop(out, queue, frame, "wred", why)
                 return None
             if mark is Mark.CE:
-                held = queue.marked_ce(held)
+                frame, meta = queue.marked_ce(frame, held[4])
+                held = frame, held[1], queue, held[3], meta, number
         rest = self._room(out, queue, held)
         queue.marked += mark is Mark.CE and rest is not None
         return rest

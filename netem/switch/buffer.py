@@ -10,8 +10,8 @@ Memory is one pool: shared = total - reserves - headroom. Two kinds of account d
   draws on reserve and shared memory; what comes later goes into its headroom, and is lost only
   when that is full. It is never charged at the egress as well.
 
-A frame takes whole cells, and keeps them until its last bit has left. Accounts count in bytes
-of cells. The reserve is used first and given back last; the headroom is used last and given
+A frame takes whole cells, from its arrival until it begins to leave; one that need not wait
+takes none. Accounts count in bytes of cells. The reserve is used first and given back last; the headroom is used last and given
 back first, so an account's share of the pool depends only on how much it holds.
 """
 

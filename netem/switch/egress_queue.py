@@ -15,7 +15,7 @@ from netem.topology.switch_plan import QueuePlan
 NO_RULE = 1 << 62
 
 
-# A frame that the switch holds, until its last bit has left:
+# A frame that waits:
 #   frame | bytes of memory | queue, None for a PFC frame, which takes no memory | what else its
 #   memory is charged to | what is known of it | number in the queue's order of arrival
 # bench: switch. A plain tuple is made in a quarter of the time of a named one.
@@ -25,8 +25,8 @@ Held: TypeAlias = tuple[bytes, int, "EgressQueue | None", LosslessClass | None, 
 class EgressQueue:
     """A first-in first-out queue, and the rules and counters of one class at one port.
 
-    How long it is, `account.used`, counts every frame until its last bit has left, in bytes of
-    cells: that is what thresholds are compared with.
+    How long it is, `account.used`, counts the frames that wait, not the one on its way out, in
+    bytes of cells: that is what thresholds are compared with.
     """
 
     def __init__(
@@ -84,11 +84,10 @@ class EgressQueue:
         self.wred_drops += mark is Mark.DROP
         return mark
 
-    def marked_ce(self, held: Held) -> Held:
+    def marked_ce(self, frame: bytes, meta: FrameMeta) -> tuple[bytes, FrameMeta]:
         """Return the frame with CE set, and a comment that says so."""
-        frame, cells, queue, source, meta, number = held
-        meta = FrameMeta(comment=join(f"marked CE by queue {self.index}", meta.comment))
-        return set_ce(frame), cells, queue, source, meta, number
+        comment = join(f"marked CE by queue {self.index}", meta.comment)
+        return set_ce(frame), FrameMeta(comment=comment)
 
     def counters(self) -> Iterator[tuple[str, int]]:
         """Yield names, as SONiC shows them, and values; those that are zero as well."""

@@ -1,13 +1,19 @@
 """The lines of a switch: frames leave queues one after another, at their time, unless paused.
 
+A frame that begins to leave cannot be stopped any more, so its departure is settled then: it
+goes to `leave`, to be taken when its last bit has left, or by `depart` with that time.
+Until the line is free again the next frame waits. Where nothing waits, nothing happens.
+
 All that happens by itself is on one heap, in order of (time, place in line); `run` lets it
 happen at its own time, however late it is called. An entry that has been overtaken by events
 (a pause that was replaced, say) does nothing when its time comes.
 """
 
+from collections.abc import Iterator
 from enum import Enum
 from heapq import heappop, heappush
 
+from netem.impair.departure import FrameMeta
 from netem.switch.egress_queue import EgressQueue, Held
 from netem.switch.ledger import MOST_OUT, Ledger
 from netem.switch.marking import Mark
@@ -23,7 +29,7 @@ NEVER: Ns = 1 << 62
 class Timer(Enum):
     """What the heap is for."""
 
-    DEPARTURE = "the last bit of the frame on its way out has left"
+    FREE = "the line is free, and something waits for it"
     RESUME = "a pause that blocks frames ends"
     REFRESH = "half of the time of a pause that we asked for is over"
     WATCHDOG = "a queue was stuck for long enough, or calm for long enough after a storm"
@@ -37,6 +43,8 @@ class Lines:
         self._ledger = ledger
         self._out = ledger.out
         self._heap: list[tuple[Ns, int, Timer, Port, int]] = []  # the int: a class
+        # Frames whose last bit has not left yet, by when it does
+        self._leaving: list[tuple[Ns, int, Port, bytes, FrameMeta]] = []
         self._line = 0
         self.next: Ns = NEVER  # when something happens by itself
 
@@ -48,12 +56,13 @@ class Lines:
         while heap and heap[0][0] <= until:
             now, _, timer, port, index = heappop(heap)
             match timer:
-                case Timer.DEPARTURE:
-                    self._depart(port, now, until)
+                case Timer.FREE:
+                    port.is_awaited = False
+                    self._serve(port, now, until)
                 case Timer.RESUME:
                     if port.wake == now:
                         port.wake = None
-                        self.serve(port, now)
+                        self.look(port, now)
                 case Timer.REFRESH:
                     self._refresh(port, port.lossless[index], now)
                 case Timer.WATCHDOG:
@@ -65,108 +74,129 @@ class Lines:
         heappush(self._heap, (at, self._line, timer, port, index))
         self.next = min(self.next, at)
 
-    # -- frames ----------------------------------------------------------------------------
+    # -- frames in -------------------------------------------------------------------------
 
-    def put(self, port: Port, held: Held, now: Ns) -> None:
-        """Queue a frame that was admitted."""
-        if port.is_idle and port.pauses.latest <= now:
-            # bench: switch. There is nothing to choose from and nothing in the way.
-            at = port.ends(len(held[0]), now)
-            if at > now:
-                port.busy = held
-                self._push(at, Timer.DEPARTURE, port)
-            else:
-                self._leave(port, held, now)
-            return
-        queue = held[2]
-        assert queue is not None
-        port.put(queue, held)
-        if port.busy is None or port.pauses.latest > now:
-            self.serve(port, now)
+    def offer(
+        self, port: Port, queue: EgressQueue, frame: bytes, meta: FrameMeta, now: Ns
+    ) -> bool:
+        """Let a frame go at once if nothing is before it; say whether it did.
 
-    def serve(self, port: Port, now: Ns, until: Ns = 0) -> None:
-        """Send what can be sent while the line is free.
-
-        Frames that leave by `until`, before anything else happens, need not go over the heap.
+        Such a frame takes no memory, and meets no rule about queues: there is none.
         """
+        # bench: switch, sim. Most frames find a line free.
+        if port.free_at > now or port.backlog or port.pfc.pending or port.pauses.latest > now:
+            return False
+        self._send(port, queue, frame, meta, now, now)
+        return True
+
+    def put(self, port: Port, queue: EgressQueue, held: Held, now: Ns) -> None:
+        """Queue a frame that was admitted."""
+        port.put(queue, held)
+        self.look(port, now)
+
+    def look(self, port: Port, now: Ns) -> None:
+        """See to it that what waits at a port leaves as soon as it can."""
+        if port.free_at <= now:
+            self._serve(port, now, now)
+        elif not port.is_awaited:
+            port.is_awaited = True
+            self._push(port.free_at, Timer.FREE, port)
+        if port.pauses.latest > now and (blocked := port.blocked(now)):
+            self._note_stuck(port, blocked, now)
+
+    # -- frames out ------------------------------------------------------------------------
+
+    def _serve(self, port: Port, now: Ns, until: Ns) -> None:
+        """Send while the line is free; what can begin by `until` need not go over the heap."""
         heap = self._heap
-        while port.busy is None:
+        while port.backlog or port.pfc.pending:
+            if port.free_at > now:
+                if port.free_at > until or (heap and heap[0][0] <= port.free_at):
+                    self.look(port, now)
+                    return
+                now = port.free_at
             blocked = port.blocked(now)
             if blocked:
                 self._note_stuck(port, blocked, now)
-            held = self._next(port, blocked, now)
+            held = port.take(blocked)
             if held is None:
-                if blocked:
-                    self._wait(port, port.unblocked_at(blocked))
+                self._wait(port, port.unblocked_at(blocked))
                 return
-            at = port.ends(len(held[0]), now)
-            if at <= until and not (heap and heap[0][0] <= at):
-                now = at
-            if at > now:
-                port.busy = held
-                self._push(at, Timer.DEPARTURE, port)
-            else:
-                self._leave(port, held, now)
+            self._begin(port, held, now, until)
 
-    def _next(self, port: Port, blocked: int, now: Ns) -> Held | None:
-        """Take what is to be sent next, marked if it is marked only now."""
-        while (held := port.take(blocked)) is not None:
-            queue = held[2]
-            if queue is None:
-                return held
-            if queue.watchdog is not None:
-                queue.watchdog.moved()
-            if queue.marker is None or not queue.marker.at_dequeue:
-                return held
-            marked = self._mark(port, queue, held, now)
-            if marked is not None:
-                return marked
-        return None
-
-    def _mark(self, port: Port, queue: EgressQueue, held: Held, now: Ns) -> Held | None:
-        """Mark a frame as it begins to leave, by what waits behind it."""
-        frame, cells, _, _, _, number = held
-        mark = queue.judge(frame, queue.account.used - cells, number)
+    def _begin(self, port: Port, held: Held, now: Ns, until: Ns) -> None:
+        """Let a frame that had to wait begin to leave, and free its memory."""
+        frame, cells, queue, source, meta, number = held
+        if queue is None:
+            self._send(port, None, frame, meta, now, until)
+            return
+        queue.account.release(cells)
+        if queue.watchdog is not None:
+            queue.watchdog.moved()
+        mark = Mark.NOTHING
+        if queue.marker is not None and queue.marker.at_dequeue:
+            mark = queue.judge(frame, queue.account.used, number)
+            queue.marked += mark is Mark.CE
+            if mark is Mark.CE:
+                frame, meta = queue.marked_ce(frame, meta)
         if mark is Mark.DROP:
             why = f"by WRED of queue {queue.index}"
-            self._bury(port, queue, held, now, reason="wred", why=why)
-            return None
-        queue.marked += mark is Mark.CE
-        return queue.marked_ce(held) if mark is Mark.CE else held
-
-    def _depart(self, port: Port, now: Ns, until: Ns) -> None:
-        held = port.busy
-        assert held is not None
-        port.busy = None
-        self._leave(port, held, now)
-        self.serve(port, now, until)
-
-    def _leave(self, port: Port, held: Held, now: Ns) -> None:
-        """Let a frame go whose last bit has left, and free its memory."""
-        frame, cells, queue, source, meta, _ = held
-        if len(self._out) < MOST_OUT:
-            port.tx_ok += 1
-            self._out.append((port.name, frame, meta))
+            self._ledger.drop(port, queue, frame, "wred", why, meta=meta)
         else:
-            self._ledger.drop(port, queue, frame, "overrun", "the driver is behind")
-        if queue is not None:
-            queue.packets += 1
-            queue.octets += len(frame)
-            queue.account.release(cells)
-            if source is not None:
-                source.account.release(cells)
-                self.signal(source, now)
-
-    def _bury(
-        self, port: Port, queue: EgressQueue, held: Held, now: Ns, *, reason: str, why: str
-    ) -> None:
-        """Drop a frame that was in its queue."""
-        frame, cells, _, source, meta, _ = held
-        queue.account.release(cells)
-        self._ledger.drop(port, queue, frame, reason, why, meta=meta)
+            self._send(port, queue, frame, meta, now, until)
         if source is not None:
             source.account.release(cells)
             self.signal(source, now)
+
+    def _send(  # noqa: PLR0917 - bench: switch
+        self,
+        port: Port,
+        queue: EgressQueue | None,
+        frame: bytes,
+        meta: FrameMeta,
+        now: Ns,
+        until: Ns,
+    ) -> None:
+        """Settle when a frame leaves that begins now; what has left by `until` is out."""
+        at = port.ends(len(frame), now)
+        if queue is not None:
+            queue.packets += 1
+            queue.octets += len(frame)
+        port.tx_ok += 1
+        if at <= until and not port.leaving and len(self._out) < MOST_OUT:
+            self._out.append((port.name, frame, meta))
+        elif port.leaving < MOST_OUT:
+            port.leaving += 1
+            self._line += 1
+            heappush(self._leaving, (at, self._line, port, frame, meta))
+        else:
+            port.tx_ok -= 1
+            self._ledger.drop(port, None, frame, "overrun", "the driver is behind", meta=meta)
+
+    @property
+    def leaves_at(self) -> Ns:
+        """When the next frame has left that has begun to."""
+        return self._leaving[0][0] if self._leaving else NEVER
+
+    def leave(self, now: Ns) -> Iterator[tuple[str, bytes, FrameMeta]]:
+        """Hand out what has left by now, and what has died."""
+        out, leaving = self._out, self._leaving
+        while out:
+            yield out.popleft()
+        while leaving and leaving[0][0] <= now:
+            _, _, port, frame, meta = heappop(leaving)
+            port.leaving -= 1
+            yield port.name, frame, meta
+
+    def depart(self, now: Ns) -> Iterator[tuple[str, bytes, FrameMeta, Ns]]:
+        """Hand out what has begun to leave, with the time when its last bit has left."""
+        out, leaving = self._out, self._leaving
+        while out:
+            yield *out.popleft(), now
+        while leaving:
+            at, _, port, frame, meta = heappop(leaving)
+            port.leaving -= 1
+            yield port.name, frame, meta, at
 
     # -- pauses that are asked for ---------------------------------------------------------
 
@@ -186,7 +216,7 @@ class Lines:
             # left behind the one that is on its way: sooner is safe.
             source.refresh_at = now + pause_time(quanta, port.rate) // 2
             self._push(source.refresh_at, Timer.REFRESH, port, source.index)
-        self.serve(port, now)
+        self.look(port, now)
 
     def _refresh(self, port: Port, source: LosslessClass | None, now: Ns) -> None:
         if source is not None and source.is_pausing and source.refresh_at == now:
@@ -205,7 +235,8 @@ class Lines:
             port.pauses.set(priority, pause_time(quanta, port.rate), now)
             event = "pause_received" if quanta else "resume_received"
             self._ledger.tell_pause(now, event, port, priority, quanta)
-        self.serve(port, now)
+        if port.backlog:
+            self.look(port, now)
 
     def _wait(self, port: Port, until: Ns | None) -> None:
         """Look again when the first of the blocked queues with frames may send."""
@@ -235,11 +266,19 @@ class Lines:
             self._ledger.tell(now, "storm", port, queue.priority, why=_why(dog))
             while dog.drops and queue.frames:
                 queue.storm_drops += 1
-                why = "by the PFC watchdog"
-                self._bury(port, queue, port.pop(queue), now, reason="storm", why=why)
+                self._bury(port, queue, port.pop(queue), now)
         else:
             self._ledger.tell(now, "storm_over", port, queue.priority)
-        self.serve(port, now)
+        self.look(port, now)
+
+    def _bury(self, port: Port, queue: EgressQueue, held: Held, now: Ns) -> None:
+        """Drop a frame that was in its queue when the storm broke loose."""
+        frame, cells, _, source, meta, _ = held
+        queue.account.release(cells)
+        self._ledger.drop(port, queue, frame, "storm", "by the PFC watchdog", meta=meta)
+        if source is not None:
+            source.account.release(cells)
+            self.signal(source, now)
 
 
 def _why(dog: Watchdog) -> str:

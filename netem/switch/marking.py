@@ -1,6 +1,6 @@
 """ECN marking at a queue: the law of RED. congestion.md 1; RFC 3168, section 5.
 
-With q, the bytes of the queue before the arriving frame (the frame on its way out included):
+With q, the bytes that wait in the queue before the arriving frame:
 
     q <= Kmin          p = 0
     Kmin < q <= Kmax   p = Pmax (q - Kmin) / (Kmax - Kmin)

@@ -96,9 +96,8 @@ class Nic:
         """Hand out what has left; take what the host sends to the queues."""
         self._now = now
         self._has_more = False
-        out = self._ledger.out
-        while out:
-            yield out.popleft()
+        lines = self._lines
+        yield from lines.leave(now)
         taken = 0
         for sent in self._host.transmit(now):
             name, frame, meta = sent
@@ -107,9 +106,10 @@ class Nic:
                 yield sent
                 continue
             queue = port.queues[self._classifiers[name](frame)]
-            self._lines.put(port, (frame, 0, queue, None, meta, 0), now)
-            while out:
-                yield out.popleft()
+            queue.offered += 1
+            if not lines.offer(port, queue, frame, meta, now):
+                lines.put(port, queue, (frame, 0, queue, None, meta, 0), now)
+            yield from lines.leave(now)
             taken += 1
             if taken == MOST_TAKEN:
                 self._has_more = True
@@ -120,10 +120,11 @@ class Nic:
         """When `expire` wants to be called, or None."""
         if self._has_more:
             return self._now
-        soonest = self._host.deadline
-        if self._lines.next == NEVER:
-            return soonest
-        return self._lines.next if soonest is None else min(soonest, self._lines.next)
+        soonest = min(self._lines.next, self._lines.leaves_at)
+        own = self._host.deadline
+        if own is not None:
+            soonest = min(soonest, own)
+        return None if soonest == NEVER else soonest
 
     def events(self) -> Iterable[HostEvent]:
         """Hand out what happened, each event once."""

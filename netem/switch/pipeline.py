@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from netem.host.events import HostEvent
-from netem.impair.departure import FrameMeta
+from netem.impair.departure import NO_META, FrameMeta
 from netem.impair.model import Impairment
 from netem.switch.admission import Admission
 from netem.switch.assembly import assemble
@@ -147,15 +147,20 @@ class Switch:
 
     def transmit(self, now: Ns) -> Iterator[tuple[str, bytes, FrameMeta]]:
         """Hand out what has left, and what has died on its way out (`FrameMeta.killed`)."""
-        del now
-        out = self._ledger.out
-        while out:
-            yield out.popleft()
+        return self._lines.leave(now)
+
+    def depart(self, now: Ns) -> Iterator[tuple[str, bytes, FrameMeta, Ns]]:
+        """Hand out what begins to leave, with when its last bit has left; not with `transmit`.
+
+        For an owner that can keep a frame until then, a simulator say: a switch without queues
+        then wants to be called for arrivals only.
+        """
+        return self._lines.depart(now)
 
     @property
     def deadline(self) -> Ns | None:
         """When something happens by itself, or None."""
-        soonest = self._lines.next
+        soonest = min(self._lines.next, self._lines.leaves_at)
         if self._inside:
             soonest = min(soonest, self._inside[0][0])
         return None if soonest == NEVER else soonest
@@ -171,7 +176,7 @@ class Switch:
             "received": sum(port.rx_ok + port.rx_drops for port in ports),
             "copies": self._copies,
             "originated": ledger.originated,
-            "sent": sum(port.tx_ok for port in ports),
+            "sent": sum(port.tx_ok - port.leaving for port in ports),
             "dropped": ledger.dropped.total(),
             "consumed": self._consumed,
             "queued": len(self._inside) + sum(port.held for port in ports),
@@ -234,12 +239,20 @@ class Switch:
     def _admit(
         self, out: Port, index: int, frame: bytes, ingress: Port | None, now: Ns
     ) -> None:
+        queue, lines = out.queues[index], self._lines
+        if queue.watchdog is None and len(frame) <= out.largest:
+            queue.offered += 1
+            if lines.offer(out, queue, frame, NO_META, now):
+                return
+            queue.offered -= 1
         source = None if ingress is None else ingress.lossless[index]
-        held = self._admission.admit(out, out.queues[index], frame, source, now)
+        held = self._admission.admit(out, queue, frame, source, now)
         if source is not None:
-            self._lines.signal(source, now)
+            lines.signal(source, now)
         if held is not None:
-            self._lines.put(out, held, now)
+            target = held[2]
+            assert target is not None
+            lines.put(out, target, held, now)
 
     def _catch_up(self, now: Ns) -> None:
         """Let happen, each at its own time, what is due up to `now`."""

@@ -41,8 +41,10 @@ class Port:
         self.scheduler = Scheduler(queues, self.largest + TAGS)
         self.pauses = Pauses()
         self.pfc = PauseSender(bytes.fromhex(plan.mac.replace(":", "")))
-        self.busy: Held | None = None  # on its way out
         self.backlog = 0  # frames that wait in queues
+        self.leaving = 0  # frames on their way out that nobody has taken
+        self.free_at: Ns = 0  # when the last bit of the last frame that began has left
+        self.is_awaited = False  # somebody looks again when the line is free
         self.wake: Ns | None = None  # when the end of a pause is next looked at
         # Received and sent, by the names of the field
         self.rx_ok = 0
@@ -53,21 +55,15 @@ class Port:
         self.pfc_ignored = 0
         self.mac_control = 0  # frames that are not PFC
         self.told_pauses = 0  # as events
-        self._ends: Ns = 0  # when the last frame's last bit left or leaves
-        self._part = 0  # and the fraction of a nanosecond, in 1/rate
+        self._part = 0  # of a nanosecond that `free_at` has beside, in 1/rate
         self.rate: int | None = None
         self._overhead = 0
         self.shape(plan.egress)
 
     @property
-    def is_idle(self) -> bool:
-        """Say whether the line is free and nothing waits for it."""
-        return self.busy is None and not self.backlog and not self.pfc.pending
-
-    @property
     def held(self) -> int:
-        """Frames that wait here, or are on their way out, or are about to be made."""
-        return self.backlog + (self.busy is not None) + bool(self.pfc.pending)
+        """Frames that wait here, are on their way out, or are about to be made."""
+        return self.backlog + self.leaving + bool(self.pfc.pending)
 
     def shape(self, impairment: Impairment) -> None:
         """Send the frames to come at this rate; the one under way ends as it began."""
@@ -77,15 +73,16 @@ class Port:
         self._overhead = impairment.overhead
 
     def ends(self, size: int, now: Ns) -> Ns:
-        """Return when a frame that begins as soon as the line is free has left."""
+        """Let a frame begin as soon as the line is free; return when it has left."""
         rate = self.rate
         if rate is None:
             return now
-        if self._ends < now:
-            self._ends, self._part = now, 0
+        free_at = self.free_at
+        if free_at < now:
+            free_at, self._part = now, 0
         taken, self._part = divmod((size + self._overhead) * _BITS_NS + self._part, rate)
-        self._ends += taken
-        return self._ends
+        self.free_at = at = free_at + taken
+        return at
 
     def blocked(self, now: Ns) -> int:
         """Return which queues must not send now, as bits."""

@@ -81,13 +81,13 @@ def marking(at="enqueue", *, rate=GBIT, faces="fabric", **ecn):
 
 
 def test_the_queue_before_the_arriving_frame_decides():
-    """Frames 0 to 2 find 0, 1000 and 2000 bytes, the one on its way out included."""
+    """Frames 0 to 3 find 0, 0, 1000 and 2000 bytes waiting; one is on its way out."""
     rig = marking()
-    for _ in range(5):
+    for _ in range(6):
         rig.offer("e0", of_size(1, 1000))
     rig.finish()
-    assert [row.comment for row in rig.out("e1")] == ["", "", ""] + ["marked CE by queue 0"] * 2
-    assert [row.frame[15] >> 4 & 3 for row in rig.out("e1")] == [2, 2, 2, 3, 3]
+    assert [row.comment for row in rig.out("e1")] == [""] * 4 + ["marked CE by queue 0"] * 2
+    assert [row.frame[15] >> 4 & 3 for row in rig.out("e1")] == [2, 2, 2, 2, 3, 3]
     assert rig.counters["e1.q0.EcnMarkedPkts"] == 2
 
 
@@ -111,10 +111,10 @@ def test_marking_at_dequeue_looks_at_what_waits_behind():
 
 def test_marking_keeps_the_ipv4_header_checksum_right():
     rig = marking(kmin=0, kmax=0)
-    for _ in range(2):
+    for _ in range(3):
         rig.offer("e0", v4(1, b"x" * 100))
     rig.finish()
-    plain, marked = (row.frame for row in rig.out("e1"))
+    plain, _, marked = (row.frame for row in rig.out("e1"))
     assert marked[15] == plain[15] | 3
     assert internet_checksum(marked[14:34]) == 0
     assert marked[:15] == plain[:15]
@@ -124,7 +124,7 @@ def test_marking_keeps_the_ipv4_header_checksum_right():
 def test_ports_that_face_hosts_need_not_mark():
     """MRC: a mark is to mean that this path is busier than others (mrc.md 12.6)."""
     rig = marking(kmin=0, kmax=0, host_ports=False, faces={"e1": "host"})
-    for _ in range(3):
+    for _ in range(4):
         rig.offer("e0", of_size(1, 1000))
         rig.offer("e0", of_size(2, 1000))
     rig.finish()
@@ -135,7 +135,7 @@ def test_ports_that_face_hosts_need_not_mark():
 
 def test_a_marked_frame_that_finds_no_room_was_not_marked():
     rig = bench(rate=GBIT, queues=(QueuePlan(limit=2000, ecn=EcnPlan(0, 0)),))
-    for _ in range(3):
+    for _ in range(4):
         rig.offer("e0", of_size(1, 1000))
     rig.finish()
     assert rig.counters["e1.q0.EcnMarkedPkts"] == 1
@@ -147,7 +147,7 @@ def test_a_marked_frame_that_finds_no_room_was_not_marked():
 
 def test_wred_drops_are_counted_apart():
     rig = marking(kmin=0, kmax=0, wred=True)
-    for _ in range(3):
+    for _ in range(4):
         rig.offer("e0", of_size(1, 1000, ecn=NOT_ECT))
     rig.finish()
     assert rig.counters["e1.q0.WredDropPkts"] == 2
@@ -160,7 +160,7 @@ def test_g12_a_switch_says_whether_it_marks_and_what_it_would_have_marked():
     queues = (QueuePlan(limit=3000), QueuePlan(ecn=EcnPlan(0, 0)))
     rig = bench(rate=GBIT, buffer=BufferPlan(10**6), queues=queues)
     rig.switch.start(0)
-    for _ in range(5):
+    for _ in range(6):
         rig.offer("e0", of_size(1, 1000))
     (told,) = rig.events("marking")
     assert told.fields == {"on": "1", "off": "0"}

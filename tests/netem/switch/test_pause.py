@@ -205,12 +205,12 @@ def test_a_class_may_answer_to_another_priority():
 
 def test_the_sender_is_paused_at_xoff_and_resumed_at_xon():
     rig = fabric(pfc=PfcPlan(xoff=3000, xon=1000, headroom=5000))
-    for _ in range(4):
+    for _ in range(5):
         rig.offer("e0", data(1))
-    # The PFC frame needs the line for 60 bytes; the third frame reached XOFF at once.
+    # The PFC frame needs the line for 60 bytes; the fourth frame reached XOFF at once.
     assert rig.pauses("e0") == []
     rig.finish()
-    # 4000 bytes wait; 3000 left at 8, 16 and 24 us leave 1000.
+    # One is on its way, 4000 bytes wait; 3000 that begin at 8, 16 and 24 us leave 1000.
     assert rig.pauses("e0") == [(480, {3: 0xFFFF}), (24_480, {3: 0})]
     assert rig.counters["e0.PfcTx3"] == 2
     assert [(row.at, row.event) for row in rig.told] == [
@@ -222,7 +222,7 @@ def test_the_sender_is_paused_at_xoff_and_resumed_at_xon():
 
 def test_a_pause_is_repeated_at_half_of_its_time():
     rig = fabric(pfc=PfcPlan(xoff=1000, xon=0, headroom=50_000, quanta=20))
-    for _ in range(5):
+    for _ in range(6):
         rig.offer("e0", data(1))
     rig.finish()
     times = [at for at, quanta in rig.pauses("e0") if quanta == {3: 20}]
@@ -234,9 +234,9 @@ def test_a_pause_that_was_given_again_is_repeated_once():
     """No chain of repetitions survives the resume in between."""
     rig = fabric(pfc=PfcPlan(xoff=2000, xon=1000, headroom=50_000, quanta=100))
     for _ in range(6):
-        rig.offer("e0", data(1))
-        rig.offer("e0", data(1))
-        rig.run(rig.now + 16_000)
+        for _ in range(3):
+            rig.offer("e0", data(1))
+        rig.run(rig.now + 24_000)
     for _ in range(20):
         rig.offer("e0", data(1))
     begin = rig.now
@@ -253,6 +253,7 @@ def test_pfc_goes_before_everything_and_is_not_paused():
         rig.offer("e1", other(0))  # e0 is busy for 24 us
     rig.offer("e0", pause(3))
     rig.offer("e0", data(1), at=1_000)
+    rig.offer("e0", data(1))
     rig.finish(MS)
     assert rig.pauses("e0")[0] == (8_480, {3: 0xFFFF})
 
@@ -261,8 +262,9 @@ def test_one_frame_says_what_several_classes_have_to_say():
     queues = tuple(QueuePlan(pfc=PfcPlan(xoff=500, headroom=9000)) for _ in range(8))
     rig = bench(rate=GBIT, classify=BY_DSCP, queues=queues)
     rig.offer("e1", of_size(0, 1000))  # keeps the line of e0 busy
-    rig.offer("e0", data(1))
-    rig.offer("e0", other(2))
+    for _ in range(2):
+        rig.offer("e0", data(1))
+        rig.offer("e0", other(2))
     rig.run(20_000)
     assert rig.pauses("e0")[0] == (8_480, {3: 0xFFFF, 6: 0xFFFF})
     rig.check_books()
@@ -369,7 +371,7 @@ def test_c02_what_it_says_was_needed_is_enough():
 def test_c03_why_no_pause_was_sent():
     """Field report C03: peak use beside the threshold explains it."""
     rig = fabric(pfc=PfcPlan(xoff=40_000, xon=1000, headroom=5000))
-    for _ in range(12):
+    for _ in range(13):
         rig.offer("e0", data(1))
     rig.finish()
     assert rig.counters["e0.pg3.SharedWatermarkBytes"] == 12_000
@@ -485,7 +487,7 @@ def test_a_lossless_class_is_never_trimmed():
     """trimming.md 1: lossy queues only."""
     queues = (QueuePlan(pfc=PfcPlan(xoff=1000, headroom=500), action="trim"),)
     rig = bench(rate=GBIT, queues=queues, trim=TrimPlan(size=128))
-    for _ in range(4):
+    for _ in range(5):
         rig.offer("e0", of_size(1, 1000))
     rig.finish()
     assert rig.counters["TrimPkts"] == 0
