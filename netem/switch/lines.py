@@ -235,8 +235,17 @@ class Lines:
             port.pauses.set(priority, pause_time(quanta, port.rate), now)
             event = "pause_received" if quanta else "resume_received"
             self._ledger.tell_pause(now, event, port, priority, quanta)
+            self._note_pause(port, priority)
         if port.backlog:
             self.look(port, now)
+
+    def _note_pause(self, port: Port, priority: int) -> None:
+        """Let watchdogs that are in a storm look again when the pause is over for good."""
+        for queue in port.queues:
+            if queue.is_lossless and queue.priority == priority and queue.watchdog is not None:
+                again = queue.watchdog.changed(port.pauses.until[priority])
+                if again is not None:
+                    self._push(again, Timer.WATCHDOG, port, queue.index)
 
     def _wait(self, port: Port, until: Ns | None) -> None:
         """Look again when the first of the blocked queues with frames may send."""

@@ -48,6 +48,13 @@ class Watchdog:
         """Take note that the queue has sent a frame, or has none."""
         self._stuck_since = None
 
+    def changed(self, paused_until: Ns) -> Ns | None:
+        """Take note of another end of the pause; return when to call `expire`, if in a storm.
+
+        A resume lets the calm begin at once, not when the pause would have run out.
+        """
+        return paused_until + self.plan.restore if self.in_storm else None
+
     def expire(self, paused_until: Ns, now: Ns) -> Ns | None:
         """Begin or end a storm if it is time; return when to be called again, or None."""
         if not self.in_storm:

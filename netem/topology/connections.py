@@ -68,8 +68,8 @@ def queue_pairs(
         responder = _responder(requester, flow, identity)
         if (path := source_path(lab, item)) is not None:
             ends = flow.pair.source, flow.pair.target
-            there = srv6.route(path, ends, requester.local_ip)
-            back = srv6.route(path, ends[::-1], responder.local_ip, back=True)
+            there = srv6.route(path, ends)
+            back = srv6.route(path, ends[::-1], back=True)
             requester = replace(requester, source_route=there)
             responder = replace(responder, source_route=back)
         found[one].append(requester)

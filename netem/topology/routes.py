@@ -101,8 +101,10 @@ class Routes:
                 of_plane = addresses.plane_prefixes(plane, family)
                 table += [RoutePlan(prefix, hops) for prefix in of_plane]
         if everywhere:
-            default = "::/0" if family == "ipv6" else "0.0.0.0/0"
-            table.append(RoutePlan(default, tuple(everywhere)))
+            defaults = ["::/0"] if family == "ipv6" else ["0.0.0.0/0"]
+            if family == "ipv4" and self._srv6.is_used:
+                defaults.append("::/0")  # for outer headers
+            table += [RoutePlan(default, tuple(everywhere)) for default in defaults]
         return tuple(sorted(table, key=lambda route: -int(route.prefix.partition("/")[2])))
 
     def _hops(self, steps: Sequence[Step]) -> tuple[NextHop, ...]:

@@ -168,6 +168,11 @@ class Srv6:
         function = addresses.DECAPSULATE[traits(self._lab, node).family]
         return Sid(addresses.host_locator(node.number, plane) | function, 128)
 
+    def _ipv6(self, port: str) -> str:
+        """Return the IPv6 address that goes with a host's port."""
+        node, name = port.split(":")
+        return addresses.host_ipv6(self._nodes[node].number, plane_of(name))
+
     def downlink(self, port: str) -> int | None:
         """Return the uSID of a host's port at the router it is linked to; None: it has none."""
         peer = self._wiring.hop(port).receiver
@@ -245,12 +250,12 @@ class Srv6:
     # -- paths -----------------------------------------------------------------------------
 
     def route(
-        self, path: SourcePath, ends: tuple[str, str], source: str, *, back: bool = False
+        self, path: SourcePath, ends: tuple[str, str], *, back: bool = False
     ) -> SourceRoute | None:
         """Return how packets between two ports are led; None where the routes alone do it.
 
-        `ends` are the sending and the receiving port, `source` the sender's address. Raise
-        PathError.
+        `ends` are the sending and the receiving port. The outer header is IPv6 whatever is
+        inside, so its source is the IPv6 address of the port's number. Raise PathError.
         """
         elements = path.back if back else path.there
         if not elements:
@@ -259,7 +264,7 @@ class Srv6:
         segments = self._segments(owned, path.encaps, ends[1])
         return SourceRoute(
             segments=tuple(str(IPv6Address(value)) for value in segments),
-            source=source,
+            source=self._ipv6(ends[0]),
             mode="encaps" if path.encaps == "h_encaps" else "encaps_red",
             via=tuple(one.node for one in owned if self._wiring.roles[one.node] == "router"),
         )
@@ -270,8 +275,8 @@ class Srv6:
         """Return the routers that an item's packets are led by, there and back."""
         if path is None:
             return (), ()
-        there = self.route(path, (source, target), "::")
-        back = self.route(path, (target, source), "::", back=True)
+        there = self.route(path, (source, target))
+        back = self.route(path, (target, source), back=True)
         return there.via if there else (), back.via if back else ()
 
     def steered(

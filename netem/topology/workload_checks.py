@@ -123,9 +123,7 @@ class WorkloadCheck:
                 return
             for back in (False, True):
                 try:
-                    route = self._srv6.route(
-                        path, ends[::-1] if back else ends, "::", back=back
-                    )
+                    route = self._srv6.route(path, ends[::-1] if back else ends, back=back)
                 except PathError as error:
                     key = "path_back" if back else "path"
                     element = "" if error.element is None else f"[{error.element}]"

@@ -451,6 +451,21 @@ def test_it_is_over_when_no_pause_was_in_force_for_long_enough():
     assert rig.counters["e1.q3.StormDetected"] == rig.counters["e1.q3.StormRestored"] == 1
 
 
+def test_a_resume_lets_the_calm_begin_at_once():
+    rig = stormy("drop")
+    rig.offer("e1", pause(3, 0), at=42 * MS)
+    rig.finish()
+    assert [over.at for over in rig.events("storm_over")] == [62 * MS]
+
+
+def test_a_pause_within_the_calm_lets_it_begin_again():
+    rig = stormy("drop")
+    rig.offer("e1", pause(3, 0), at=42 * MS)
+    rig.offer("e1", pause(3, 1000), at=50 * MS)  # 0.512 ms
+    rig.finish()
+    assert [over.at for over in rig.events("storm_over")] == [70 * MS + pause_time(1000, GBIT)]
+
+
 def test_forward_sends_in_spite_of_the_pause():
     rig = stormy("forward")
     assert [row.at for row in rig.out("e1")] == [10 * MS + n * 8_000 for n in (1, 2, 3)]

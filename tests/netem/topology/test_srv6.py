@@ -115,6 +115,8 @@ def test_ipv4_hosts_are_reached_by_their_dt4():
         "workload: [{op: write, from: h0, to: h1, size: 8B, path: [t0-p0-1], encaps: h_encaps}]"
     )
     assert route(plan).segments[-1] == "fc00:0:2::d4"
+    assert route(plan).source == "fd00::1"  # the outer header is IPv6 ...
+    assert {"::/0", "0.0.0.0/0"} <= {row.prefix for row in plan.node("h0").routes}
     assert sids(plan, "h1") == {
         "fc00:0:2::d4/128": "End.DT4", "fcbb:bb00:800::/48": "uDT4",
     }  # fmt: skip
