@@ -69,7 +69,7 @@ def _print(running: registry.Running, facts: dict[str, Any]) -> None:
             (
                 link["direction"],
                 link["engine"],
-                describe(msgspec.convert(link["impairment"], Impairment)) or "nothing",
+                _does(link),
                 link["frames"],
                 link["lost"],
                 link["overflowed"],
@@ -86,6 +86,11 @@ def _print(running: registry.Running, facts: dict[str, Any]) -> None:
             for name, stats in facts["nodes"].items()
         ),
     )
+
+
+def _does(link: dict[str, Any]) -> str:
+    does = describe(msgspec.convert(link["impairment"], Impairment))
+    return f"down ({', '.join(link['down'])}); else {does}" if link["down"] else does
 
 
 def _counters(counters: dict[str, int]) -> str:

@@ -19,6 +19,7 @@ VERBS = {
     "down": "netem.cli.down",
     "inspect": "netem.cli.inspect_",
     "exec": "netem.cli.exec_",
+    "impair": "netem.cli.impair",
     "capture": "netem.cli.capture",
     "labs": "netem.cli.labs",
     "validate": "netem.cli.validate",

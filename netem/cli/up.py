@@ -8,6 +8,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
+from netem.capture.ends import OURS
 from netem.cli import options
 from netem.lab import registry
 from netem.topology.plan import Plan
@@ -44,6 +45,7 @@ def command(
     # Under what the user sets: a lab that people enter has a kernel to enter (but for
     # datagram mode, which is the kernel's already).
     plan, _ = options.make_plan(lab, overrides, seed, dilation, nodes=nodes, entered=True)
+    plan = wired(plan)
     if dry_run:
         click.echo("\n".join(script(plan)))
         return
@@ -63,6 +65,22 @@ def command(
         registry.save(running)
         sandbox.leave()
     _say(running, as_json, "is up")
+
+
+def wired(plan: Plan) -> Plan:
+    """Return the plan with a process of ours on each link that may come to be impaired.
+
+    Those between two kernels have none in a run where nothing is done on them. Where such a
+    link is to be as fast as the kernel, `engine: tc` is for it.
+    """
+    ours = {node.name for node in plan.nodes if node.kind in OURS}
+    links = tuple(
+        link
+        if link.engine == "tc" or any(end.partition(":")[0] in ours for end in (link.a, link.b))
+        else replace(link, wire=True)
+        for link in plan.links
+    )
+    return replace(plan, links=links)
 
 
 def idle(plan: Plan) -> Plan:

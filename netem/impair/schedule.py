@@ -139,7 +139,9 @@ class Schedule:
                     self._layers_of(change.on).ground = change.set
                     self._enforce(change.on, now)
                 case EventPlan() as event:
-                    self._happen(event, now)
+                    # At its own time, however late this is: what should have left after it has
+                    # not left yet, as nobody has looked since.
+                    self._happen(event)
                 case Lift(on=on):
                     self._layers_of(on).expire(now)
                     self._enforce(on, now)
@@ -187,39 +189,38 @@ class Schedule:
 
     # -- events ----------------------------------------------------------------------------
 
-    def _happen(self, event: EventPlan, now: Ns) -> None:
+    def _happen(self, event: EventPlan) -> None:
         if event.node == self._node:
             self._die(event)
             return
         self._fired[event.index] += not event.is_end
         match event.do:
             case "hold":
-                self._hold(event, now)
+                self._hold(event)
             case "down":
-                self._down(event, event.ports, now)
+                self._down(event, event.ports)
             case "kill":
-                self._down(event, self._both_ways(event.ports), now)
+                self._down(event, self._both_ways(event.ports))
             case "up" if not event.is_end:
-                self._all_up(event, now)
+                self._all_up(event)
             case "up" | "restart":
-                self._up(event, now)
+                self._up(event)
 
-    def _hold(self, event: EventPlan, now: Ns) -> None:
+    def _hold(self, event: EventPlan) -> None:
         until, why = event.at + event.length, why_of(event)
-        if until > now:
-            for port in self._ours(event.ports):
-                self._links.hold(port, until, why, now)
-                self._say(now, "hold", port=port, why=why, until=until)
+        for port in self._ours(event.ports):
+            self._links.hold(port, until, why, event.at)
+            self._say(event.at, "hold", port=port, why=why, until=until)
 
-    def _down(self, event: EventPlan, ports: Iterable[str], now: Ns) -> None:
+    def _down(self, event: EventPlan, ports: Iterable[str]) -> None:
         for port in self._ours(ports):
-            self._cut(port, why_of(event), now)
+            self._cut(port, why_of(event), event.at)
         if event.carrier or event.do == "kill":
             self._carry(event, is_up=False)
 
-    def _up(self, event: EventPlan, now: Ns) -> None:
+    def _up(self, event: EventPlan) -> None:
         for port in self._both_ways(event.ports):
-            self._mend(port, why_of(event), now)
+            self._mend(port, why_of(event), event.at)
         self._carry(event, is_up=True)
 
     def _die(self, event: EventPlan) -> None:
@@ -227,12 +228,12 @@ class Schedule:
         is_past = self._since is not None and event.at <= self._since
         self.is_dead = event.do in {"kill", "restart"} and not is_past
 
-    def _all_up(self, event: EventPlan, now: Ns) -> None:
+    def _all_up(self, event: EventPlan) -> None:
         """Bring links up again whichever fault took them down; a killed node stays killed."""
         for port in self._ours(event.ports):
             for why in self._egress(port).down:
                 if why.startswith("fault "):
-                    self._mend(port, why, now)
+                    self._mend(port, why, event.at)
         for end in self._ends_at(event):
             for why in tuple(self._dark.get(end.name, ())):
                 if why.startswith("fault "):

@@ -145,6 +145,20 @@ def test_with_carrier_both_ends_know():
     assert bench.links.carrier == [("h0:p0", False), ("h0:p0", True)]
 
 
+def test_who_is_late_does_not_let_a_frame_out_that_should_have_died():
+    """What should have left after the link went down has not left yet."""
+    bench = Bench(down(10), up(30))
+    egress = bench.links.egress("h0:p0")
+    egress.change(Impairment(delay=8), 0)
+    for now in (1, 5):
+        egress.send(b"frame", now)
+    bench.at(100)
+    assert [(d.at, d.comment) for d in egress.due(100)] == [
+        (9, ""),
+        (10, "dropped by link down (fault 0)"),
+    ]
+
+
 def test_a_carrier_is_back_when_every_fault_is_over():
     bench = Bench(
         down(10, carrier=True),
@@ -178,7 +192,10 @@ def test_a_hold_keeps_frames_for_its_length():
 def test_a_hold_that_is_over_already_holds_nothing():
     bench = Bench(EventPlan(0, 10, "hold", ("h0:p0",), length=100))
     bench.at(500)
-    assert bench.links.egress("h0:p0").is_transparent
+    egress = bench.links.egress("h0:p0")
+    egress.send(b"frame", 500)
+    assert [departure.at for departure in egress.due(500)] == [500]
+    assert egress.is_transparent
     assert bench.reports() == {0: (1, 1, 0)}
 
 
