@@ -3,6 +3,7 @@
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby, pairwise
 from math import sqrt
 from struct import Struct
@@ -13,42 +14,47 @@ from transports.clock import Ns
 
 NUMBER = Struct("!II")  # as inside/traffic.py writes it behind each frame's head
 
-# Frames of an EtherType for local experiments (IEEE Std 802), so that nobody answers them.
-PLAIN = bytes.fromhex("020000000002 020000000001 88b5") + bytes(78)
 
-
-@dataclass(slots=True)
+@dataclass
 class Observation:
     """Which frames were sent when, and which arrived when, in the order of arrival."""
 
     sent: Sequence[Ns]
     arrived: Sequence[tuple[int, Ns]]
-    changed: Sequence[tuple[int, str]] = field(default_factory=list)
+    changed: Sequence[tuple[int, str]] = field(default_factory=list)  # number, all bytes in hex
+
+    @cached_property
+    def _there(self) -> frozenset[int]:
+        return frozenset(number for number, _ in self.arrived)
 
     @property
     def lost(self) -> float:
         """The share of frames of which no copy arrived."""
-        return 1 - len({number for number, _ in self.arrived}) / len(self.sent)
+        return 1 - len(self._there) / len(self.sent)
 
     @property
     def copied(self) -> float:
         """How many second copies arrived, per frame sent."""
-        return len(self.arrived) / len(self.sent) - (1 - self.lost)
+        return (len(self.arrived) - len(self._there)) / len(self.sent)
 
     @property
     def burst(self) -> float:
-        """The mean length of a run of losses, in frames; 0 where nothing was lost."""
-        got = {number for number, _ in self.arrived}
-        runs = [
-            sum(1 for _ in run)
-            for is_there, run in groupby(n in got for n in range(len(self.sent)))
-            if not is_there
-        ]
-        return sum(runs) / len(runs) if runs else 0.0
+        """The mean length of a run of losses, in frames."""
+        runs = [sum(1 for _ in run) for lost, run in groupby(self._losses()) if lost]
+        return sum(runs) / len(runs)
 
     @property
-    def overtook(self) -> float:
-        """The share of arrivals that were behind a frame sent later."""
+    def gap(self) -> float:
+        """The mean length of a run of frames without a loss."""
+        runs = [sum(1 for _ in run) for lost, run in groupby(self._losses()) if not lost]
+        return sum(runs) / len(runs)
+
+    def _losses(self) -> list[bool]:
+        return [number not in self._there for number in range(len(self.sent))]
+
+    @property
+    def overtaken(self) -> float:
+        """The share of arrivals that came after a frame that was sent later."""
         behind, furthest = 0, -1
         for number, _ in self.arrived:
             behind += number < furthest
@@ -60,9 +66,9 @@ class Observation:
         """The share of arrivals that are not as they were sent."""
         return len(self.changed) / len(self.arrived)
 
-    def early(self, before: Ns) -> list[int]:
-        """Return the numbers of the frames that took less than `before`."""
-        return [number for number, at in self.arrived if at - self.sent[number] < before]
+    def jumped(self, delay: Ns) -> list[int]:
+        """Return the numbers of the frames that took less than half of `delay`."""
+        return [number for number, at in self.arrived if at - self.sent[number] < delay / 2]
 
     def delays(self) -> list[Ns]:
         """Return how long each arrival was under way, in the order of sending."""
@@ -70,9 +76,9 @@ class Observation:
 
 
 def through_ours(
-    impairment: Impairment, sent: Sequence[Ns], seed: int, head: bytes = PLAIN
+    impairment: Impairment, sent: Sequence[Ns], seed: int, head: bytes
 ) -> Observation:
-    """Return what our own link makes of frames that were sent at these times."""
+    """Return what our own link makes of frames `head` that were sent at these times."""
     egress = Egress("va", "vb", impairment, seed)
     arrived: list[tuple[int, Ns]] = []
     changed: list[tuple[int, str]] = []
@@ -92,6 +98,27 @@ def through_ours(
     while egress.deadline is not None:
         collect(egress.deadline)
     return Observation(sent, arrived, changed)
+
+
+def flipped_bits(frame: bytes, head: bytes) -> list[int]:
+    """Return which bits of a frame are not as sent; its number is the one that fits better."""
+    return min(
+        (_differences(frame, head + NUMBER.pack(number, number)) for number in _numbers(frame)),
+        key=len,
+    )
+
+
+def _numbers(frame: bytes) -> tuple[int, int]:
+    return NUMBER.unpack_from(frame, len(frame) - NUMBER.size)
+
+
+def _differences(one: bytes, other: bytes) -> list[int]:
+    return [
+        8 * place + bit
+        for place, (a, b) in enumerate(zip(one, other, strict=True))
+        for bit in range(8)
+        if (a ^ b) << bit & 0x80
+    ]
 
 
 def distance(one: Sequence[float], other: Sequence[float]) -> float:
