@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from netem.impair.departure import Fate, FrameMeta, remark
+from netem.impair.departure import NO_META, Fate, FrameMeta, remark
 from netem.impair.egress import Egress
 from netem.impair.model import Impairment
 from netem.impair.schedule import NOTHING, Agenda, End
@@ -183,38 +183,28 @@ class DatagramEnd(LinkEnd):
 
     def offer(self, datagram: Datagram, address: str, now: Ns) -> None:
         """Take a datagram or a train to be sent to `address`; it is ours to keep."""
-        size, src_port = datagram.segment_size, datagram.src_port
+        dst_ip, src_port, payload, size, count, traffic, qp_num, psn, times, why = datagram
         if self.bypasses:
-            self.egress.bypassed(
-                len(datagram.payload) + HEADERS * datagram.count, datagram.count
-            )
-            again = FrameMeta(transmission=datagram.transmission, why=datagram.why)
-            parcel = _Parcel(
-                self.sockets.sender(src_port),
-                datagram.payload,
-                size,
-                address,
-                datagram.traffic_class,
-                remark(again),
-            )
+            self.egress.bypassed(len(payload) + HEADERS * count, count)
+            socket = self.sockets.sender(src_port)
+            meta = FrameMeta(transmission=times, why=why) if times > 1 else NO_META
+            comment = remark(meta)
             # At once, while its bytes are in the cache, and the receiver need not wait either;
             # but what there is something to say of is said first.
-            if self.outgoing or parcel.comment or not _hand_over(parcel):
-                self.outgoing.append(parcel)
+            if (
+                self.outgoing
+                or comment
+                or not socket.send(payload, size, address, UDP_PORT, traffic)
+            ):
+                self.outgoing.append(_Parcel(socket, payload, size, address, traffic, comment))
             return
-        payload = memoryview(datagram.payload)
+        view = memoryview(payload)
         route = _Route(src_port, address)
-        for number in range(datagram.count):
+        for number in range(count):
             frame = self._wrapping.sent(
-                payload[number * size : (number + 1) * size],
-                src_port,
-                datagram.dst_ip,
-                datagram.traffic_class,
+                view[number * size : (number + 1) * size], src_port, dst_ip, traffic
             )
-            psn = datagram.first_psn + number & 0xFFFFFF
-            meta = FrameMeta(
-                datagram.qp_num, psn, datagram.transmission, datagram.why, tag=route
-            )
+            meta = FrameMeta(qp_num, psn + number & 0xFFFFFF, times, why, tag=route)
             self.egress.send(frame, now, meta)
 
     def depart(self, now: Ns) -> None:

@@ -119,11 +119,10 @@ class UdpSocket:
         What cannot be sent for another reason of the network's (no route, link down) is dropped
         and counted, as a network would. ValueError for more than 64 segments.
         """
-        is_train = len(data) > segment_size
-        if len(data) > SEGMENTS * segment_size:
-            raise ValueError(
-                f"{len(data)} bytes are over {SEGMENTS} segments of {segment_size}"
-            )
+        size = len(data)
+        is_train = size > segment_size
+        if size > SEGMENTS * segment_size:
+            raise ValueError(f"{size} bytes are over {SEGMENTS} segments of {segment_size}")
         if is_train and not self.sends_trains:
             return self._send_singly(data, segment_size, address, port, traffic_class)
         control = _control(self._is_v6, segment_size if is_train else 0, traffic_class)
@@ -138,7 +137,7 @@ class UdpSocket:
                 return self._send_singly(data, segment_size, address, port, traffic_class)
             if error.errno not in _LOST:
                 raise
-            self.send_drops += -(-len(data) // segment_size)
+            self.send_drops += -(-size // segment_size)
         return True
 
     def receive_drops(self) -> int:

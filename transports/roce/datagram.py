@@ -17,16 +17,17 @@ from transports.clock import Ns
 from transports.roce import train
 from transports.roce.arrivals import MIDDLES, PAD_BITS, Arrival
 from transports.roce.attributes import AddressHandle
-from transports.roce.bursts import Burst, max_packets
+from transports.roce.bursts import OVERHEAD, Burst, max_packets
 from transports.roce.port import DeviceConfig, Port
+from transports.roce.psn import MASK
 from transports.roce.qp import QueuePair
 from transports.roce.refusals import RefusalReason
-from transports.roce.templates import Ipv6Template, Peer
+from transports.roce.templates import WORD, Ipv6Template, Peer
 from wire.codec import ReadBuffer
 from wire.ipv4 import Protocol
 from wire.ipv6 import IPV6
 from wire.roce.bth import BTH
-from wire.roce.icrc import ICRC, LRH_CRC, crc32
+from wire.roce.icrc import ICRC, LRH_CRC, RESIDUE, crc32
 from wire.roce.packet import UDP_PORT
 from wire.udp import UDP
 
@@ -37,8 +38,8 @@ _HOP_LIMIT_MASKED = 0xFF
 _CHECKSUM_MASKED = 0xFFFF
 _HEAD = BTH.size - 4
 _Flow = tuple[bytes, bytes, int]  # source, destination, source port
-# Limit: CRCs kept by flow and length; a flow needs about ten.
-_MAX_CRCS = 1024
+# Limit: heads kept; a flow has about ten.
+_MAX_HEADS = 1024
 
 
 class Datagram(NamedTuple):
@@ -56,6 +57,19 @@ class Datagram(NamedTuple):
     why: str  # "", "timeout", "NAK", "RNR", "implied NAK" or "duplicate"
 
 
+class _Head(NamedTuple):
+    """What the checks of a BTH up to its PSN found out; the rest of the BTH's words."""
+
+    qp: QueuePair
+    generation: int  # of the queue pair, at the time
+    opcode: int
+    bits: int
+    p_key: int
+    qp_word: int
+    crc: int  # over the headers that we never see, and this
+    is_row: bool  # a full MIDDLE: what trains consist of
+
+
 class DatagramDevice(Port):
     """One NIC port over the payloads of UDP sockets."""
 
@@ -68,7 +82,7 @@ class DatagramDevice(Port):
         self.trains = trains
         self._templates: dict[int, tuple[AddressHandle, Ipv6Template]] = {}
         self._held: tuple[QueuePair, Burst] | None = None  # did not fit the last train
-        self._crcs: dict[tuple[_Flow, int], int] = {}
+        self._heads: dict[tuple[bytes, int, _Flow], _Head] = {}  # by size and flow, too
 
     # -- in -------------------------------------------------------------------------------
 
@@ -109,16 +123,16 @@ class DatagramDevice(Port):
         size = len(view)
         if size < _MIN_PAYLOAD:
             return RefusalReason.UDP_LENGTH
-        stop = size - ICRC.size
-        opcode, bits, p_key, qp_word, word = BTH.unpack_from(view)
-        arrival = Arrival(opcode, bits, p_key, qp_word, word, view, 0, stop)
-        qp = self._admit(arrival, flow[0], flow[1])
-        if not isinstance(qp, QueuePair):
-            return qp
-        crc = self._crc_of_head(view, 0, size, flow)
-        if crc32(view[_HEAD:stop], crc) != ICRC.unpack_from(view, stop)[0]:
+        head = self._head(view, 0, size, flow)
+        if not isinstance(head, _Head):
+            return head
+        if crc32(view[_HEAD:], head.crc) != RESIDUE:
             return RefusalReason.ICRC
-        return self._deliver(qp, arrival, now)
+        (word,) = WORD.unpack_from(view, _HEAD)
+        arrival = Arrival(
+            head.opcode, head.bits, head.p_key, head.qp_word, word, view, 0, size - ICRC.size
+        )
+        return self._deliver(head.qp, arrival, now)
 
     def _receive_run(
         self, view: memoryview, offset: int, segment: int, flow: _Flow, now: Ns
@@ -126,20 +140,16 @@ class DatagramDevice(Port):
         """Take as many segments as are in-order MIDDLEs of one message; say how many."""
         if len(view) - offset < train.MIN_ROWS * segment or segment < _MIN_PAYLOAD:
             return 0
-        opcode, bits, p_key, qp_word, word = BTH.unpack_from(view, offset)
-        if opcode not in MIDDLES or bits & PAD_BITS:
+        head = self._head(view, offset, segment, flow)
+        if not isinstance(head, _Head) or not head.is_row:
             return 0
-        end = offset + segment - ICRC.size
-        arrival = Arrival(opcode, bits, p_key, qp_word, word, view, offset, end)
-        qp = self._admit(arrival, flow[0], flow[1])
-        if not isinstance(qp, QueuePair) or segment != _MIN_PAYLOAD + qp.path_mtu:
-            return 0
-        window = qp.run_window(opcode, arrival.psn)
+        qp, opcode = head.qp, head.opcode
+        psn = WORD.unpack_from(view, offset + _HEAD)[0] & MASK
+        window = qp.run_window(opcode, psn)
         if window is None:
             return 0
-        crc = self._crc_of_head(view, offset, segment, flow)
         count, ack_psn = train.count_run(
-            view, offset, segment, arrival.psn, len(window) // qp.path_mtu, crc
+            view, offset, segment, psn, len(window) // qp.path_mtu, head.crc
         )
         if count:
             train.place(view, offset, segment, count, window)
@@ -147,22 +157,40 @@ class DatagramDevice(Port):
             qp.run_placed(opcode, count, ack_psn, now)
         return count
 
-    def _crc_of_head(self, view: memoryview, offset: int, size: int, flow: _Flow) -> int:
-        """Return the CRC over the headers we never see and the BTH up to its last word."""
-        key = flow, size
-        crc = self._crcs.get(key)
-        if crc is None:
-            src_ip, dst_ip, src_port = flow
-            length = UDP.size + size
-            pseudo = IPV6.pack(
-                _VERSION_MASKED, length, Protocol.UDP, _HOP_LIMIT_MASKED, src_ip, dst_ip
-            ) + UDP.pack(src_port, UDP_PORT, length, _CHECKSUM_MASKED)
-            if len(self._crcs) >= _MAX_CRCS:
-                self._crcs.clear()
-            crc = self._crcs[key] = crc32(pseudo, LRH_CRC)
-        head = bytearray(view[offset : offset + _HEAD])
-        head[4] = 0xFF
-        return crc32(head, crc)
+    def _head(
+        self, view: memoryview, offset: int, size: int, flow: _Flow
+    ) -> "_Head | RefusalReason":
+        """Return what the BTH up to its PSN says of a packet of `size` bytes, or its fault.
+
+        Packets of one flow differ in what comes behind: the same head has passed the same
+        checks, as long as nothing about its queue pair has changed.
+        """
+        key = bytes(view[offset : offset + _HEAD]), size, flow
+        head = self._heads.get(key)
+        if head is not None and head.generation == head.qp.generation:
+            return head
+        src_ip, dst_ip, src_port = flow
+        opcode, bits, p_key, qp_word, word = BTH.unpack_from(view, offset)
+        end = offset + size - ICRC.size
+        arrival = Arrival(opcode, bits, p_key, qp_word, word, view, offset, end)
+        qp = self._admit(arrival, src_ip, dst_ip)
+        if not isinstance(qp, QueuePair):
+            return qp
+        length = UDP.size + size
+        masked = bytearray(key[0])
+        masked[4] = 0xFF
+        pseudo = IPV6.pack(
+            _VERSION_MASKED, length, Protocol.UDP, _HOP_LIMIT_MASKED, src_ip, dst_ip
+        ) + UDP.pack(src_port, UDP_PORT, length, _CHECKSUM_MASKED)
+        is_row = opcode in MIDDLES and not bits & PAD_BITS and size == OVERHEAD + qp.path_mtu
+        head = _Head(
+            qp, qp.generation, opcode, bits, p_key, qp_word,
+            crc32(masked, crc32(pseudo, LRH_CRC)), is_row,
+        )  # fmt: skip
+        if len(self._heads) >= _MAX_HEADS:
+            self._heads.clear()
+        self._heads[key] = head
+        return head
 
     # -- out ------------------------------------------------------------------------------
 
@@ -173,15 +201,17 @@ class DatagramDevice(Port):
             ah = qp.ah
             assert ah is not None
             first = bursts[0]
-            segment = train.segment_size(first)
+            count = 0
             for burst in bursts:
                 self._count(qp, burst)
+                count += burst.packets
+            segment = train.segment_size(first)
             yield Datagram(
                 ah.remote_ip,
                 ah.udp_source_port,
                 train.render(self._template(qp), bursts, segment),
                 segment,
-                sum(burst.packets for burst in bursts) if len(bursts) > 1 else first.packets,
+                count,
                 ah.traffic_class,
                 qp.qp_num,
                 first.psn,
@@ -232,6 +262,7 @@ class DatagramDevice(Port):
     def destroy_qp(self, qp: QueuePair) -> None:
         super().destroy_qp(qp)
         self._templates.pop(qp.qp_num, None)
+        self._heads = {key: head for key, head in self._heads.items() if head.qp is not qp}
         if self._held is not None and self._held[0] is qp:
             self._held = None
 

@@ -11,7 +11,7 @@ together. Receiving works the same way round: as many rows as are in-order MIDDL
 message are checked and placed together, everything else is left to the clear path.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import repeat
 from struct import Struct
@@ -29,7 +29,7 @@ _HEAD = BTH.size - 4  # a BTH without its last word
 # But for the payload, a table is columns of words of this many bytes. All path MTUs are
 # multiples of 256, so a row is a whole number of heads, too.
 _WORD = 4
-_ACK_REQ = 0x80  # in the first byte of the last word of a BTH
+_ASK = 31  # the bit A of the last word of a BTH
 # Limit: below this many rows a table costs more than it saves.
 MIN_ROWS = 3
 
@@ -73,17 +73,16 @@ def _fill(table: memoryview, burst: Burst, template: Ipv6Template) -> None:
     head, crc = template.head(burst.opcode, burst.solicited << 7, UDP.size + segment)
     shape = _shape(segment, count)
     step = segment // _WORD
-    columns = table.cast("I")
+    words = table.cast("I")
     table.cast("Q")[:: segment // _HEAD] = memoryview(head * count).cast("Q")
-    columns[2::step] = memoryview(shape.psns.pack(*_psns(burst.psn, count))).cast("I")
-    if burst.ack_req:
-        table[_HEAD - segment] |= _ACK_REQ
+    psns = shape.psns(burst.psn) & shape.psn_bits | burst.ack_req << _ASK
+    words[2::step] = memoryview(psns.to_bytes(count * _WORD, "big")).cast("I")
     data = memoryview(burst.data)
     for spread, packed in shape.payload:
         table[spread] = data[packed]
     # One CRC per packet, and no Python between two; benchmark rc-write-4096-datagram.
     icrcs = map(crc32, map(table.__getitem__, shape.covered), repeat(crc))
-    columns[step - 1 :: step] = memoryview(shape.icrcs.pack(*icrcs)).cast("I")
+    words[step - 1 :: step] = memoryview(shape.icrcs.pack(*icrcs)).cast("I")
 
 
 def count_run(  # noqa: PLR0917 - once per train
@@ -95,26 +94,31 @@ def count_run(  # noqa: PLR0917 - once per train
     is the CRC over what they have in common. With it comes the newest PSN that asks for an
     acknowledgement, if one does.
     """
-    count = min(most, (len(buffer) - offset) // segment)
-    table = buffer[offset : offset + count * segment]
-    shape = _shape(segment, count)
+    rows = min(most, (len(buffer) - offset) // segment)
+    table = buffer[offset : offset + rows * segment]
+    shape = _shape(segment, rows)
     heads = table.cast("Q")[:: segment // _HEAD].tobytes()
-    words = bytearray(table.cast("I")[2 :: segment // _WORD])
-    flags = words[::_WORD]
-    words[::_WORD] = bytes(count)
-    count = min(
-        _agreeing(heads, heads[:_HEAD] * count, _HEAD),
-        _agreeing(words, shape.psns.pack(*_psns(psn, count)), _WORD),
-    )
+    words = table.cast("I")[2 :: segment // _WORD].tobytes()
+    other = int.from_bytes(words, "big") ^ shape.psns(psn)
+    count = rows
+    if wrong := other & shape.psn_bits:
+        count = _row(wrong, rows, _WORD)
+    if heads != heads[:_HEAD] * rows:
+        differing = int.from_bytes(heads, "big") ^ int.from_bytes(heads[:_HEAD] * rows, "big")
+        count = min(count, _row(differing, rows, _HEAD))
     # A row that is here has the one PSN that belongs here: so the rows behind a wrong ICRC are
     # not looked at again and again.
     crcs = [*map(crc32, map(table.__getitem__, shape.checked[:count]), repeat(crc))]
     if crcs.count(RESIDUE) != count:
         count = next(row for row, found in enumerate(crcs) if found != RESIDUE)
-    if max(flags) < _ACK_REQ:
+    if not (asking := (other & shape.ask_bits) >> 8 * _WORD * (rows - count)):
         return count, None
-    asking = [row for row, flag in enumerate(flags[:count]) if flag >= _ACK_REQ]
-    return count, (psn + asking[-1]) & MASK if asking else None
+    return count, (psn + _row(asking & -asking, count, _WORD)) & MASK
+
+
+def _row(column: int, rows: int, size: int) -> int:
+    """Return the first row of a column, `size` bytes each, that is not zero."""
+    return rows - 1 - (column.bit_length() - 1) // (8 * size)
 
 
 def place(
@@ -127,41 +131,39 @@ def place(
 
 
 class _Shape(NamedTuple):
-    """What tables of so many rows of one size have in common. The slices are one per row."""
+    """What tables of so many rows of one size have in common.
+
+    A column of words as one integer has row 0 foremost. The slices are one per row.
+    """
 
     payload: tuple[tuple[slice, slice], ...]  # in the table, and back to back
     covered: tuple[slice, ...]  # by the ICRC, from the PSN on
     checked: tuple[slice, ...]  # the same, with the ICRC
-    psns: Struct  # a column of PSN words
-    icrcs: Struct  # a column of ICRCs
+    icrcs: Struct
+    ones: int  # a column of 1 1 1 ...
+    ramp: int  # 0 1 2 ...
+    psn_bits: int  # of each word
+    ask_bits: int
+
+    def psns(self, first: int) -> int:
+        """Return the PSNs from `first` on as a column; beyond 2^24 they set a bit too many."""
+        return first * self.ones + self.ramp
 
 
 @lru_cache(maxsize=512)  # 5 path MTUs, up to 64 rows
 def _shape(segment: int, rows: int) -> _Shape:
     size = segment - OVERHEAD
-    starts = [*range(0, rows * segment, segment)]
+    starts = range(0, rows * segment, segment)
+    ones = int.from_bytes(bytes([0, 0, 0, 1]) * rows, "big")
+    payload = [slice(at + BTH.size, at + BTH.size + size) for at in starts]
+    packed = [slice(at, at + size) for at in range(0, rows * size, size)]
     return _Shape(
-        tuple(
-            (slice(at + BTH.size, at + BTH.size + size), slice(row * size, (row + 1) * size))
-            for row, at in enumerate(starts)
-        ),
-        tuple(slice(at + _HEAD, at + segment - ICRC.size) for at in starts),
-        tuple(slice(at + _HEAD, at + segment) for at in starts),
-        Struct(f"!{rows}I"),
+        tuple(zip(payload, packed, strict=True)),
+        tuple([slice(at + _HEAD, at + segment - ICRC.size) for at in starts]),
+        tuple([slice(at + _HEAD, at + segment) for at in starts]),
         Struct(f"<{rows}I"),
+        ones,
+        int.from_bytes(Struct(f"!{rows}I").pack(*range(rows)), "big"),
+        ones * MASK,
+        ones << _ASK,
     )
-
-
-def _psns(first: int, count: int) -> Iterable[int]:
-    """Count from `first` on."""
-    psns = range(first, first + count)
-    return psns if psns.stop <= MASK else [psn & MASK for psn in psns]
-
-
-def _agreeing(column: ReadBuffer, wanted: bytes, size: int) -> int:
-    """Return how many items of `size` bytes are as wanted before the first that is not."""
-    items = len(wanted) // size
-    if column == wanted:
-        return items
-    difference = int.from_bytes(column, "big") ^ int.from_bytes(wanted, "big")
-    return items - 1 - (difference.bit_length() - 1) // (8 * size)
