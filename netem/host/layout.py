@@ -8,7 +8,7 @@ follow, for each kind of work that the flow has, `slots` slots that hold its lar
 
 Message number i of a kind uses slot i modulo `slots`. The slots for READ hold the payload
 stream from the start; nobody writes to them. The requester's region is a ring of slots for all
-kinds.
+kinds; of SENDs and WRITEs only those too long for the table of `Source` use theirs.
 
 **Why checking a slot is sound.** The requester never has more than `depth` messages in flight,
 and `depth` is at most the number of slots: a slot is used again only after the message before

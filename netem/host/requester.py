@@ -16,7 +16,7 @@ from netem.host.events import (
     Chronicle,
 )
 from netem.host.layout import ATOMICS, Layout, Message, Messages
-from netem.host.memory import Memory
+from netem.host.memory import Memory, Source
 from netem.host.payload import WORD, fill, matches
 from netem.topology.outcome import FlowReport
 from netem.topology.plan import QpPlan, RegionPlan, WorkPlan
@@ -61,6 +61,7 @@ class FlowRequester:
         memory: Memory,
         chronicle: Chronicle,
         *,
+        source: Source,
         wrong_key: int,
     ) -> None:
         self.plan = plan
@@ -69,6 +70,7 @@ class FlowRequester:
         self._report = FlowReport(flow=plan.flow, role="requester")
         self._qp = qp
         self._memory = memory
+        self._source = source
         self._remote = peer.region
         self._wrong_key = wrong_key
         self._chronicle = chronicle
@@ -121,19 +123,13 @@ class FlowRequester:
         work, number = message.work, message.number
         if work.item not in self._started:
             self._begin(work.item, now)
-        slot, size = self.layout.local(number), work.size
-        if work.op == "read" or work.op in ATOMICS:
-            size = 8 if work.op in ATOMICS else size
-            self._memory.view[slot : slot + size] = self._poison[:size]
-        else:
-            fill(self._memory.view, slot, message.position, size)
         self._flying.append(message)
         self._posted += 1
         self._qp.post_send(
             SendWr(
                 wr_id=number,
                 opcode=OPCODES[work.op],
-                sge=(Sge(self._memory.addr + slot, size, self._memory.l_key),),
+                sge=(self._place(message),),
                 remote_addr=self._remote.addr + message.remote,
                 r_key=self._wrong_key if work.bad_key else self._remote.r_key,
                 imm=work.imm,
@@ -151,6 +147,19 @@ class FlowRequester:
             ),
             now,
         )
+
+    def _place(self, message: Message) -> Sge:
+        """Return where a message is sent from, or where its answer goes."""
+        work, size = message.work, message.work.size
+        slot = self.layout.local(message.number)
+        if work.op == "read" or work.op in ATOMICS:
+            size = 8 if work.op in ATOMICS else size
+            self._memory.view[slot : slot + size] = self._poison[:size]
+        elif (piece := self._source.piece(message.position, size)) is not None:
+            return piece
+        else:
+            fill(self._memory.view, slot, message.position, size)
+        return Sge(self._memory.addr + slot, size, self._memory.l_key)
 
     def _begin(self, item: int, now: Ns) -> None:
         self._started.add(item)

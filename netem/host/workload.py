@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from typing import TypeAlias
 
 from netem.host.events import RETRANSMISSION, Chronicle
-from netem.host.memory import Memory
+from netem.host.memory import Memory, Source
 from netem.host.requester import FlowRequester
 from netem.host.responder import RECEIVE, FlowResponder
 from netem.topology.outcome import FlowReport
@@ -55,8 +55,9 @@ class Workload:
         key = plan.port, plan.qp_num
         qp = self._qps[key] = _connected(device, memory.pd, plan)
         if plan.role == "requester":
+            source = Source.register(device, memory.pd, plan)
             self.requesters[key] = FlowRequester(
-                plan, peer, qp, memory, self.chronicle, wrong_key=wrong_key
+                plan, peer, qp, memory, self.chronicle, source=source, wrong_key=wrong_key
             )
         else:
             responder = FlowResponder(plan, peer, qp, memory, self.chronicle, device=device)

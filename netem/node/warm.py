@@ -22,7 +22,7 @@ from netem.capture.ends import node_header
 from netem.capture.runfolder import RunFolder
 from netem.capture.spool import Spool
 from netem.host.host import Host
-from netem.host.payload import WORD, fill
+from netem.host.payload import MAX_PIECE, PERIOD, WORD, table
 from netem.impair.ports import egress_of
 from netem.node.build import NodeConfig
 from netem.node.client import NodeClient
@@ -39,7 +39,9 @@ def warm_up(plan: Plan) -> None:
 
     Call it in the process that is about to fork them, outside of any event loop.
     """
-    fill(memoryview(bytearray(WORD)), 0, 0, WORD)  # makes the table that payloads come from
+    table(WORD)
+    if any(work.size > PERIOD for node in plan.nodes for qp in node.qps for work in qp.work):
+        table(MAX_PIECE)
     trio.run(_live)
     with suppress(OSError), PacketSocket("lo") as loopback:  # once: the kernel closes it slowly
         loopback.receive_drops()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netem.host.payload import PERIOD, WORD, fill, matches, start_of
+from netem.host.payload import MAX_PIECE, PERIOD, WORD, fill, matches, start_of, table
 
 
 def stream(position, size):
@@ -48,6 +48,19 @@ def test_bytes_from_elsewhere_in_the_flow_do_not_match(shift):
     buf = bytearray(64)
     fill(memoryview(buf), 0, 1000 + shift, 64)
     assert not matches(buf, 0, 1000, 64)
+
+
+@pytest.mark.parametrize("size", [1, PERIOD, PERIOD + 1, MAX_PIECE])
+@pytest.mark.parametrize("position", [0, PERIOD - 8, PERIOD + 16, (1 << 40) + 8])
+def test_any_piece_is_one_slice_of_the_table(position, size):
+    start = position % PERIOD
+    piece = bytearray(table(size)[start : start + size])
+    assert matches(piece, 0, position, size)
+
+
+def test_a_piece_longer_than_the_table_is_refused():
+    with pytest.raises(ValueError, match="1048577"):
+        table(MAX_PIECE + 1)
 
 
 def test_a_range_that_is_not_there_does_not_match():

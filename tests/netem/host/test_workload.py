@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from netem.host.datagram import DatagramHost
 from netem.host.host import Host
 from netem.host.layout import LayoutError
+from netem.host.payload import fill, start_of
 from netem.topology.plan import WorkPlan
 from transports.clock import MS
 
@@ -119,6 +120,16 @@ def test_every_operation_completes_once_per_message_and_memory_is_right(pair, op
     assert both.hosts["h0"].deadline is both.hosts["h1"].deadline is None
 
 
+@pytest.mark.parametrize("size", ["128KiB", "1MiB", "1200000B"])
+@pytest.mark.parametrize("op", ["send", "write"])
+def test_messages_longer_than_a_period_of_the_payload_are_right(pair, op, size):
+    both = pair(f"{{op: {op}, size: {size}, from: h0, to: h1, count: 3}}")
+    both.settle()
+    assert both.flow("h0").statuses == {"SUCCESS": 3}
+    assert both.flow("h1").bytes == both.flow("h0").bytes
+    assert both.flow("h1").corrupt_messages == 0
+
+
 @pytest.mark.parametrize("op", ["send", "send_imm", "send_inv", "write", "write_imm"])
 def test_the_responder_counts_what_it_got(pair, op):
     both = pair(f"{{{OPS[op]}, from: h0, to: h1, count: 700}}")
@@ -136,7 +147,9 @@ class TestJudgingMemory:
         both = pair(f"{{{OPS[op]}, from: h0, to: h1}}")
         both.send()
         both.deliver()
-        at = bytes(both.region("h1")).index(bytes(both.region("h0")[:100]))
+        sent = memoryview(bytearray(100))
+        fill(sent, 0, start_of("0/h0->h1/0"), 100)
+        at = both.region("h1").index(sent)
         both.region("h1")[at + 50] ^= 1
         both.settle()
         assert both.flow("h1").corrupt_messages == 1
