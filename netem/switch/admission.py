@@ -20,6 +20,7 @@ from netem.switch.marking import Mark
 from netem.switch.pause import LosslessClass
 from netem.switch.port import Port
 from transports.clock import Ns
+from wire.codec import ReadBuffer
 
 
 class Admission:
@@ -34,7 +35,7 @@ class Admission:
         self,
         out: Port,
         queue: EgressQueue,
-        frame: bytes,
+        frame: ReadBuffer,
         source: LosslessClass | None,
         now: Ns,
     ) -> Held | None:
@@ -65,7 +66,7 @@ class Admission:
         return held
 
     def _charge(
-        self, source: LosslessClass, frame: bytes, cells: int, out: Port, now: Ns
+        self, source: LosslessClass, frame: ReadBuffer, cells: int, out: Port, now: Ns
     ) -> bool:
         """Charge a frame of a lossless class to where it came in."""
         account = source.account
@@ -122,11 +123,11 @@ class Admission:
         return None
 
     @staticmethod
-    def _is_trimmable(out: Port, queue: EgressQueue, frame: bytes) -> bool:
+    def _is_trimmable(out: Port, queue: EgressQueue, frame: ReadBuffer) -> bool:
         return queue.trims and out.trimmer is not None and out.trimmer.is_trimmable(frame)
 
     def _trim(
-        self, out: Port, queue: EgressQueue, frame: bytes, meta: FrameMeta
+        self, out: Port, queue: EgressQueue, frame: ReadBuffer, meta: FrameMeta
     ) -> Held | None:
         """Offer what is left of a trimmable packet to the trim queue.
 

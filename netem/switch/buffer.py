@@ -11,8 +11,9 @@ Memory is one pool: shared = total - reserves - headroom. Two kinds of account d
   when that is full. It is never charged at the egress as well.
 
 A frame takes whole cells, from its arrival until it begins to leave; one that need not wait
-takes none. Accounts count in bytes of cells. The reserve is used first and given back last; the headroom is used last and given
-back first, so an account's share of the pool depends only on how much it holds.
+takes none. Accounts count in bytes of cells. The reserve is used first and given back last; the
+headroom is used last and given back first, so an account's share of the pool depends only on
+how much it holds.
 """
 
 from netem.topology.switch_plan import BufferPlan, PfcPlan
@@ -75,7 +76,8 @@ class QueueAccount:
     ) -> None:
         self._pool = pool
         self._reserved = reserved
-        self._threshold = Threshold(pool, limit, alpha)
+        self._limit = limit
+        self._num, self._den = alpha.as_integer_ratio()
         self.used = 0
         self.peak = 0
 
@@ -85,14 +87,21 @@ class QueueAccount:
         used = self.used + size
         over = used - self._reserved
         if over > 0:
-            extra = over if over < size else size  # noqa: FURB136 - bench: switch
-            if extra > pool.shared - pool.used or not self._threshold.allows(used, over):
+            # bench: switch. `Threshold.allows` and min(), written out
+            free = pool.shared - pool.used
+            extra = over if over < size else size  # noqa: FURB136
+            if extra > free:
+                return False
+            if self._limit is not None:
+                if used > self._limit:
+                    return False
+            elif over * self._den > self._num * free:
                 return False
             pool.used += extra
-            if pool.used > pool.peak:  # noqa: PLR1730 - bench: switch
+            if pool.used > pool.peak:  # noqa: PLR1730
                 pool.peak = pool.used
         self.used = used
-        if used > self.peak:  # noqa: PLR1730 - bench: switch
+        if used > self.peak:  # noqa: PLR1730
             self.peak = used
         return True
 

@@ -7,6 +7,7 @@ from netem.impair.departure import NO_META, FrameMeta, join
 from netem.switch.egress_queue import EgressQueue
 from netem.switch.port import Port
 from transports.clock import Ns
+from wire.codec import ReadBuffer
 
 # Limit: 65,536 frames that the driver has not taken, what 400 Gbit/s of 64 byte frames bring
 # within 84 us; a driver takes them in every turn.
@@ -19,7 +20,7 @@ class Ledger:
     """The books of one switch."""
 
     def __init__(self) -> None:
-        self.out: deque[tuple[str, bytes, FrameMeta]] = deque()
+        self.out: deque[tuple[str, ReadBuffer, FrameMeta]] = deque()
         self.chronicle = Chronicle()
         self.originated = 0
         self.dropped: Counter[str] = Counter()
@@ -28,7 +29,7 @@ class Ledger:
         self,
         port: Port,
         queue: EgressQueue | None,
-        frame: bytes,
+        frame: ReadBuffer,
         reason: str,
         why: str,
         *,

@@ -21,6 +21,7 @@ from netem.switch.pause import LosslessClass, pause_time
 from netem.switch.port import Port
 from netem.switch.watchdog import Watchdog
 from transports.clock import Ns
+from wire.codec import ReadBuffer
 from wire.pfc import Pfc
 
 NEVER: Ns = 1 << 62
@@ -44,7 +45,7 @@ class Lines:
         self._out = ledger.out
         self._heap: list[tuple[Ns, int, Timer, Port, int]] = []  # the int: a class
         # Frames whose last bit has not left yet, by when it does
-        self._leaving: list[tuple[Ns, int, Port, bytes, FrameMeta]] = []
+        self._leaving: list[tuple[Ns, int, Port, ReadBuffer, FrameMeta]] = []
         self._line = 0
         self.next: Ns = NEVER  # when something happens by itself
 
@@ -77,7 +78,7 @@ class Lines:
     # -- frames in -------------------------------------------------------------------------
 
     def offer(
-        self, port: Port, queue: EgressQueue, frame: bytes, meta: FrameMeta, now: Ns
+        self, port: Port, queue: EgressQueue, frame: ReadBuffer, meta: FrameMeta, now: Ns
     ) -> bool:
         """Let a frame go at once if nothing is before it; say whether it did.
 
@@ -92,7 +93,8 @@ class Lines:
     def put(self, port: Port, queue: EgressQueue, held: Held, now: Ns) -> None:
         """Queue a frame that was admitted."""
         port.put(queue, held)
-        self.look(port, now)
+        if not port.is_awaited or port.pauses.latest > now:
+            self.look(port, now)
 
     def look(self, port: Port, now: Ns) -> None:
         """See to it that what waits at a port leaves as soon as it can."""
@@ -115,21 +117,25 @@ class Lines:
                     self.look(port, now)
                     return
                 now = port.free_at
-            blocked = port.blocked(now)
+            blocked = port.blocked(now) if port.pauses.latest > now else 0
             if blocked:
                 self._note_stuck(port, blocked, now)
             held = port.take(blocked)
             if held is None:
                 self._wait(port, port.unblocked_at(blocked))
                 return
-            self._begin(port, held, now, until)
+            frame, cells, queue, source, meta, _ = held
+            if queue is None:
+                self._send(port, None, frame, meta, now, until)
+            elif queue.is_plain and source is None:
+                queue.account.release(cells)
+                self._send(port, queue, frame, meta, now, until)
+            else:
+                self._begin(port, queue, held, now, until)
 
-    def _begin(self, port: Port, held: Held, now: Ns, until: Ns) -> None:
-        """Let a frame that had to wait begin to leave, and free its memory."""
-        frame, cells, queue, source, meta, number = held
-        if queue is None:
-            self._send(port, None, frame, meta, now, until)
-            return
+    def _begin(self, port: Port, queue: EgressQueue, held: Held, now: Ns, until: Ns) -> None:
+        """Let a frame of a queue with rules begin to leave, and free its memory."""
+        frame, cells, _, source, meta, number = held
         queue.account.release(cells)
         if queue.watchdog is not None:
             queue.watchdog.moved()
@@ -152,17 +158,17 @@ class Lines:
         self,
         port: Port,
         queue: EgressQueue | None,
-        frame: bytes,
+        frame: ReadBuffer,
         meta: FrameMeta,
         now: Ns,
         until: Ns,
     ) -> None:
         """Settle when a frame leaves that begins now; what has left by `until` is out."""
-        at = port.ends(len(frame), now)
+        size = len(frame)
+        at = port.ends(size, now)
         if queue is not None:
             queue.packets += 1
-            queue.octets += len(frame)
-        port.tx_ok += 1
+            queue.octets += size
         if at <= until and not port.leaving and len(self._out) < MOST_OUT:
             self._out.append((port.name, frame, meta))
         elif port.leaving < MOST_OUT:
@@ -170,7 +176,7 @@ class Lines:
             self._line += 1
             heappush(self._leaving, (at, self._line, port, frame, meta))
         else:
-            port.tx_ok -= 1
+            port.overruns += 1
             self._ledger.drop(port, None, frame, "overrun", "the driver is behind", meta=meta)
 
     @property
@@ -178,7 +184,7 @@ class Lines:
         """When the next frame has left that has begun to."""
         return self._leaving[0][0] if self._leaving else NEVER
 
-    def leave(self, now: Ns) -> Iterator[tuple[str, bytes, FrameMeta]]:
+    def leave(self, now: Ns) -> Iterator[tuple[str, ReadBuffer, FrameMeta]]:
         """Hand out what has left by now, and what has died."""
         out, leaving = self._out, self._leaving
         while out:
@@ -188,7 +194,7 @@ class Lines:
             port.leaving -= 1
             yield port.name, frame, meta
 
-    def depart(self, now: Ns) -> Iterator[tuple[str, bytes, FrameMeta, Ns]]:
+    def depart(self, now: Ns) -> Iterator[tuple[str, ReadBuffer, FrameMeta, Ns]]:
         """Hand out what has begun to leave, with the time when its last bit has left."""
         out, leaving = self._out, self._leaving
         while out:

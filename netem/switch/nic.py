@@ -92,7 +92,7 @@ class Nic:
         self._lines.run(now)
         self._host.expire(now)
 
-    def transmit(self, now: Ns) -> Iterator[tuple[str, bytes, FrameMeta]]:
+    def transmit(self, now: Ns) -> Iterator[tuple[str, ReadBuffer, FrameMeta]]:
         """Hand out what has left; take what the host sends to the queues."""
         self._now = now
         self._has_more = False

@@ -72,10 +72,12 @@ class PauseSender:
         self._mac = mac
         self.pending: dict[int, int] = {}  # priority -> quanta
         self.sent = [0] * PRIORITIES  # frames that named the priority
+        self.frames = 0
 
     def frame(self) -> bytes:
         """Return one frame that says all that is pending."""
         frame = pfc_frame(self._mac, Pfc.of(self.pending))
+        self.frames += 1
         for priority in self.pending:
             self.sent[priority] += 1
         self.pending.clear()

@@ -12,7 +12,7 @@ from netem.impair.departure import NO_META
 from netem.impair.model import Impairment
 from netem.switch.egress_queue import EgressQueue, Held
 from netem.switch.pause import LosslessClass, Pauses, PauseSender
-from netem.switch.schedule import Scheduler
+from netem.switch.schedule import NOBODY, Scheduler
 from netem.switch.trimming import Trimmer
 from netem.topology.plan import PortPlan
 from transports.clock import Ns, S
@@ -49,7 +49,7 @@ class Port:
         # Received and sent, by the names of the field
         self.rx_ok = 0
         self.rx_drops = 0
-        self.tx_ok = 0
+        self.overruns = 0  # frames that left while the driver was too far behind
         self.tx_drops = 0
         self.pfc_received = [0] * 8
         self.pfc_ignored = 0
@@ -64,6 +64,11 @@ class Port:
     def held(self) -> int:
         """Frames that wait here, are on their way out, or are about to be made."""
         return self.backlog + self.leaving + bool(self.pfc.pending)
+
+    @property
+    def tx_ok(self) -> int:
+        """Frames sent, PFC among them."""
+        return sum(queue.packets for queue in self.queues) + self.pfc.frames - self.overruns
 
     def shape(self, impairment: Impairment) -> None:
         """Send the frames to come at this rate; the one under way ends as it began."""
@@ -117,11 +122,15 @@ class Port:
         """Take what is to be sent next, or None: PFC frames before everything, paused never."""
         if self.pfc.pending:
             return self.pfc.frame(), 0, None, None, NO_META, 0
-        if self.backlog:
-            index = self.scheduler.pick(blocked)
-            if index is not None:
-                return self.pop(self.queues[index])
-        return None
+        if not self.backlog:
+            return None
+        index = self.scheduler.alone
+        if index == NOBODY or blocked:
+            picked = self.scheduler.pick(blocked)
+            if picked is None:
+                return None
+            index = picked
+        return self.pop(self.queues[index])
 
     def pop(self, queue: EgressQueue) -> Held:
         """Take the first frame of a queue out of it."""

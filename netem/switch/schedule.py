@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
+NOBODY = -1
+
 
 class Queue(Protocol):
     """What scheduling must know of a queue."""
@@ -35,12 +37,17 @@ class Scheduler:
         self._quantum = [largest_frame * queue.weight for queue in queues]
         self._deficit = [0] * len(self._queues)
         self._ring: deque[int] = deque()  # DWRR queues with frames; the first one is visited
+        self._waiting = 0  # strict queues with frames
+        self.alone = NOBODY  # the one queue that has frames, where there is just one
         self._granted = 0  # bit n: queue n has got its quantum, and its visit is not over
 
     def filled(self, queue: Queue) -> None:
         """Take note that a queue, empty before, has a frame."""
-        if queue.sched != "strict":
+        if queue.sched == "strict":
+            self._waiting += 1
+        else:
             self._ring.append(queue.index)
+        self._look()
 
     def pick(self, blocked: int) -> int | None:
         """Return the index of the queue that sends its next frame now, or None.
@@ -52,8 +59,6 @@ class Scheduler:
             if queue.head_size and not blocked >> queue.index & 1:
                 return queue.index
         ring, deficit = self._ring, self._deficit
-        if len(ring) == 1 and not blocked:  # bench: switch. Alone, it owes nobody anything
-            return ring[0]
         for _ in range(2 * len(ring)):
             index = ring[0]
             if not blocked >> index & 1:
@@ -70,7 +75,15 @@ class Scheduler:
 
     def emptied(self, queue: Queue) -> None:
         """Take note that a queue has no frame left."""
-        if queue.sched != "strict":
+        if queue.sched == "strict":
+            self._waiting -= 1
+        else:
             self._ring.remove(queue.index)
             self._granted &= ~(1 << queue.index)
             self._deficit[queue.index] = 0
+        self._look()
+
+    def _look(self) -> None:
+        """Find out whether one queue has the line for itself: it owes nobody anything."""
+        is_alone = len(self._ring) == 1 and not self._waiting
+        self.alone = self._ring[0] if is_alone else NOBODY

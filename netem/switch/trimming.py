@@ -9,6 +9,7 @@ What becomes of the bytes is in `netem.impair.trim`.
 
 from netem.impair.trim import cut_at, dscp, trim
 from netem.topology.switch_plan import PortFacing, TrimPlan
+from wire.codec import ReadBuffer
 
 
 class Trimmer:
@@ -26,7 +27,7 @@ class Trimmer:
         self._trimmable = frozenset(plan.trimmable)
         self._trimmed = frozenset({plan.dscp, plan.dscp_host, *plan.dscp_map.values()} - {None})
 
-    def is_trimmable(self, frame: bytes) -> bool:
+    def is_trimmable(self, frame: ReadBuffer) -> bool:
         """Say whether the packet may be trimmed: by its DSCP, and by what it is."""
         code = dscp(frame)
         if code is None or code in self._trimmed:
@@ -35,7 +36,7 @@ class Trimmer:
             return False
         return cut_at(frame, self._plan) is not None
 
-    def trim(self, frame: bytes) -> bytes | None:
+    def trim(self, frame: ReadBuffer) -> bytes | None:
         """Return what is left of a trimmable packet; None where it is too short to be cut.
 
         A short packet is sent whole if the plan says so, with the new DSCP: it has left its

@@ -169,7 +169,7 @@ class RoutingForwarder:
                         sid.packets += 1
                         sid.octets += size - _AT
                     self._routed += 1
-                    return Decision(hop.name, out)
+                    return tuple.__new__(Decision, (hop.name, out))  # a call less
         elif size >= _END4 and frame[12] == 8 and frame[13] == 0 and ingress.is_plain:
             mac, first, length, ttl, checksum, source, to = _HEAD4.unpack_from(frame)
             way = self._known.get(to)
@@ -192,7 +192,7 @@ class RoutingForwarder:
                     # RFC 1624, for a sum that is known to hold
                     _TTL_AND_SUM.pack_into(out, _TTL, ttl - 0x100, (checksum + 0x100) % 0xFFFF)
                     self._routed += 1
-                    return Decision(hop.name, out)
+                    return tuple.__new__(Decision, (hop.name, out))  # a call less
         return self._not_plain(ingress, frame, now)
 
     # -- everything else -------------------------------------------------------------------
