@@ -11,10 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from netem.lab.find import built_in
 from tests.interop.wireshark import capinfos, tshark
-from tests.labs.commands import captured, fabriclab, result
-from tests.labs.forms import FORMS
+from tests.labs.commands import (
+    captured,
+    fabriclab,
+    inside,
+    is_corrupted,
+    is_trimmed,
+    result,
+)
+from tests.labs.forms import FORMS, RUNS
 from wire.codec import DecodeError
 from wire.roce.bth import Bth
 from wire.roce.opcodes import Opcode
@@ -52,16 +58,15 @@ class Reading:
     infos: str
 
     def pairs(self):
-        """Yield frames as read by both, without those that an impairment corrupted."""
+        """Yield frames as read by both, without those that were corrupted or trimmed."""
         for ours, theirs in zip(self.ours, self.theirs, strict=True):
-            if not any(remark.startswith("corrupted") for remark in ours.remarks):
+            if not (is_corrupted(ours) or is_trimmed(ours)):
                 yield ours, theirs
 
 
 @pytest.fixture(
     scope="module",
-    params=[(lab, form) for lab in built_in() for form in FORMS],
-    ids="-".join,
+    params=[pytest.param(run.values, marks=run.marks, id="-".join(run.values)) for run in RUNS],
 )
 def reading(request, tmp_path_factory):
     lab, form = request.param
@@ -100,8 +105,9 @@ def test_both_read_the_same_ports_comments_and_lengths(reading):
 def test_both_read_the_same_opcodes_and_psns(reading):
     checked = 0
     for ours, theirs in reading.pairs():
+        whole = inside(bytes(ours.frame))
         try:
-            bth = Bth.unpack_from(ours.frame, locate(ours.frame).bth_offset)
+            bth = Bth.unpack_from(whole, locate(whole).bth_offset)
         except DecodeError:
             continue
         assert int(theirs["infiniband.bth.opcode"]) == bth.opcode, ours.number
@@ -111,17 +117,24 @@ def test_both_read_the_same_opcodes_and_psns(reading):
 
 
 def test_the_opcodes_of_the_lab_are_seen(reading):
-    seen = {int(row["infiniband.bth.opcode"]) for row in reading.theirs}
+    opcodes = (row["infiniband.bth.opcode"] for row in reading.theirs)
+    seen = {int(opcode) for opcode in opcodes if opcode}  # a PFC frame has none
     assert seen >= EXPECTED.get(reading.lab, {Opcode.RC_ACKNOWLEDGE})
 
 
 @pytest.mark.needs("tcpdump")
 def test_the_beginners_filter_of_tcpdump_shows_the_packets(reading):
-    """P12: RoCE made in user space is always visible, and is what a filter says."""
-    roce = sum(bool(row["infiniband.bth.opcode"]) for row in reading.theirs)
+    """P12: RoCE made in user space is always visible, and is what a filter says.
+
+    What is led by SRv6 has an outer header in front, where tcpdump does not look further.
+    """
+    roce = sum(
+        bool(theirs["infiniband.bth.opcode"]) and inside(bytes(ours.frame)) == ours.frame
+        for ours, theirs in zip(reading.ours, reading.theirs, strict=True)
+    )
     command = [shutil.which("tcpdump"), "-nr", str(reading.file), "udp port 4791"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert len(shown.splitlines()) >= roce > 10
+    assert len(shown.splitlines()) >= roce > 5
 
 
 def test_the_file_is_in_order_and_whole(reading):

@@ -1,7 +1,43 @@
-"""The three forms in which every built-in lab is run: what is added to the command line."""
+"""The forms in which built-in labs are run: what is added to the command line."""
+
+from functools import cache
+
+import pytest
+
+from netem.lab.find import built_in, find
+from netem.topology.load import load_lab
+from netem.topology.planner import plan_lab
 
 FORMS = {
     "frame-ipv6": (),
     "frame-ipv4": ("--set", "defaults.host.family=ipv4"),
     "datagram": ("--set", "defaults.host.mode=datagram"),
 }
+FRAMES = tuple(form for form in FORMS if form.startswith("frame"))
+
+
+@cache
+def forms_of(lab):
+    """Return the forms that a lab can have.
+
+    In datagram mode the kernel writes the headers, so no path leads, and no pause is obeyed.
+    """
+    plan = plan_lab(load_lab(find(lab).text, name_hint=lab))
+    is_led = any(qp.source_route for node in plan.nodes for qp in node.qps)
+    switches = [node.switch for node in plan.nodes if node.kind == "switch"]
+    is_lossless = any(queue.pfc for switch in switches for queue in switch.queues)
+    return FRAMES if is_led or is_lossless else tuple(FORMS)
+
+
+def has_switches(lab):
+    plan = plan_lab(load_lab(find(lab).text, name_hint=lab))
+    return any(node.kind in {"switch", "linux"} for node in plan.nodes)
+
+
+# Each lab in each of its forms; of a fabric, which takes seconds, the second form and the third
+# are for long nights.
+RUNS = [
+    pytest.param(lab, form, marks=[pytest.mark.soak] if number and has_switches(lab) else [])
+    for lab in built_in()
+    for number, form in enumerate(forms_of(lab))
+]

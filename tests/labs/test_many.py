@@ -12,7 +12,7 @@ from netem.bench.lab_start import lab_text
 from netem.lab import registry
 from netem.lab.find import built_in
 from tests.labs.commands import captured, fabriclab, processes_of, result, wrong_icrcs
-from tests.labs.forms import FORMS
+from tests.labs.forms import FORMS, forms_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("netns", "bridge", "tap")]
 
@@ -59,7 +59,8 @@ ROUNDS = [
 @pytest.mark.parametrize(("lab", "time"), ROUNDS)
 def test_labs_end_as_they_should_on_a_busy_host(lab, time, tmp_path):
     """L09: order and content are checked, and no figure of time; the form changes in turn."""
-    form = FORMS[list(FORMS)[time % len(FORMS)]]
+    forms = forms_of(lab)
+    form = FORMS[forms[time % len(forms)]]
     with busy_host():
         ran = fabriclab("run", lab, *form, "--out", tmp_path / "run", cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr

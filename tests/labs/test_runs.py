@@ -9,7 +9,6 @@ from collections import Counter
 
 import pytest
 
-from netem.lab.find import built_in
 from tests.labs.commands import (
     captured,
     fabriclab,
@@ -18,13 +17,12 @@ from tests.labs.commands import (
     wrong_checksums,
     wrong_icrcs,
 )
-from tests.labs.forms import FORMS
+from tests.labs.forms import FORMS, RUNS
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("netns")]
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("lab", built_in())
+@pytest.mark.parametrize(("lab", "form"), RUNS)
 def test_a_built_in_lab_meets_its_expectations(lab, form, tmp_path):
     ran = fabriclab("run", lab, *FORMS[form], "--out", tmp_path / "run", cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -67,7 +67,8 @@ def plan_of():
     """Return a function from YAML text to a plan; the usual link unless it has a topology."""
 
     def plan(text, **overrides):
-        whole = text if "topology:" in text else LINK + text
+        has_nodes = "topology:" in text or "fabric:" in text
+        whole = text if has_nodes else LINK + text
         return plan_lab(load_lab(whole, overrides=overrides))
 
     return plan
