@@ -19,7 +19,7 @@ from transports.roce.arrivals import MIDDLES, PAD_BITS, Arrival
 from transports.roce.attributes import AddressHandle
 from transports.roce.bursts import OVERHEAD, Burst, max_packets
 from transports.roce.port import DeviceConfig, Port
-from transports.roce.psn import MASK
+from transports.roce.psn import MASK, psn_add
 from transports.roce.qp import QueuePair
 from transports.roce.refusals import RefusalReason
 from transports.roce.templates import WORD, Ipv6Template, Peer
@@ -78,10 +78,11 @@ class DatagramDevice(Port):
     ) -> None:
         # Limit: IPv6 only, see above. An IPv4 address is then none of this port's.
         addresses = tuple(address for address in config.addresses if len(address) == 16)
-        super().__init__(replace(config, addresses=addresses), rng, trains=trains)
+        super().__init__(replace(config, addresses=addresses), rng)
         self.trains = trains
         self._templates: dict[int, tuple[AddressHandle, Ipv6Template]] = {}
-        self._held: tuple[QueuePair, Burst] | None = None  # did not fit the last train
+        # What did not fit the last train, and how much of it has gone.
+        self._held: tuple[QueuePair, Burst, int] | None = None
         self._heads: dict[tuple[bytes, int, _Flow], _Head] = {}  # by size and flow, too
 
     # -- in -------------------------------------------------------------------------------
@@ -196,57 +197,62 @@ class DatagramDevice(Port):
 
     def transmit_datagrams(self, now: Ns) -> Iterator[Datagram]:
         """Hand out what is to be sent now; may be drained in part and resumed."""
-        while (turn := self._next_train(now)) is not None:
-            qp, bursts = turn
+        while (taken := self._held or self._next(now)) is not None:
+            qp, burst, start = taken
+            segment = train.segment_size(burst)
+            room = max_packets(segment) if self.trains else 1
+            left = burst.packets - start
+            template = self._template(qp)
+            if left >= room and burst.packets > 1:  # a train of one burst
+                self._held = (qp, burst, start + room) if left > room else None
+                payload = train.cut(template, burst, start, room)
+                count = room
+            else:
+                self._held = None
+                bursts = [burst.split(start)[1] if start else burst]
+                count = left + self._join(qp, bursts, segment, room - left, now)
+                payload = train.render(template, bursts, segment)
             ah = qp.ah
             assert ah is not None
-            first = bursts[0]
-            count = 0
-            for burst in bursts:
-                self._count(qp, burst)
-                count += burst.packets
-            segment = train.segment_size(first)
             yield Datagram(
                 ah.remote_ip,
                 ah.udp_source_port,
-                train.render(self._template(qp), bursts, segment),
+                payload,
                 segment,
                 count,
                 ah.traffic_class,
                 qp.qp_num,
-                first.psn,
-                first.transmission,
-                first.why,
+                psn_add(burst.psn, start),
+                burst.transmission,
+                burst.why,
             )
 
-    def _next_train(self, now: Ns) -> tuple[QueuePair, list[Burst]] | None:
-        """Return bursts of one queue pair that fit one train, or one packet without trains."""
-        held, self._held = self._held, None
-        if held is None:
-            turn = self._agenda.next_burst(now)
-            if turn is None:
-                return None
-            held = self._qps[turn[0].qp_num], turn[1]
-        qp, burst = held
-        segment = train.segment_size(burst)
-        room = max_packets(segment) if self.trains else 1
-        if burst.packets > room:
-            burst, rest = burst.split(room)
-            self._held = qp, rest
-        bursts = [burst]
-        room -= burst.packets
-        while room and train.segment_size(burst) == segment:
+    def _next(self, now: Ns) -> tuple[QueuePair, Burst, int] | None:
+        """Take a burst of the queue pair whose turn it is."""
+        turn = self._agenda.next_burst(now)
+        if turn is None:
+            return None
+        qp, burst = self._qps[turn[0].qp_num], turn[1]
+        self._count(qp, burst)
+        return qp, burst, 0
+
+    def _join(
+        self, qp: QueuePair, bursts: list[Burst], segment: int, room: int, now: Ns
+    ) -> int:
+        """Add bursts of `qp` that go with what is in `bursts`; return their packets."""
+        joined = 0
+        while room > joined and train.segment_size(bursts[-1]) == segment:
             more = self._agenda.more(qp, now)
             if more is None:
                 break
+            self._count(qp, more)
             # What would be cut is left whole: long messages stay in step with their trains.
-            if more.packets > room or not _fits(more, burst, segment):
-                self._held = qp, more
+            if more.packets > room - joined or not _fits(more, bursts[-1], segment):
+                self._held = qp, more, 0
                 break
-            burst = more
-            bursts.append(burst)
-            room -= burst.packets
-        return qp, bursts
+            bursts.append(more)
+            joined += more.packets
+        return joined
 
     def _template(self, qp: QueuePair) -> Ipv6Template:
         """Return the template of `qp`, a new one if its peer has changed."""

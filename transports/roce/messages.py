@@ -11,7 +11,7 @@ its tail: later address, less length, later PSN (section 9.7.6).
 
 from dataclasses import dataclass, field
 
-from transports.roce.bursts import Burst
+from transports.roce.bursts import MAX_BURST, Burst
 from transports.roce.memory import ScatterGather
 from transports.roce.psn import MASK
 from transports.roce.work import KINDS, Kind, SendWr, WrOpcode
@@ -32,7 +32,6 @@ class Message:
     mtu: int
     start: int  # PSN of its first packet
     ack_every: int  # AckReq on every so manyth packet, and on the last
-    max_burst: int
     data: ScatterGather | None = None  # resolved when it is first sent
     kind: Kind = field(init=False)
     stop: int = field(init=False)
@@ -78,7 +77,7 @@ class Message:
             )  # fmt: skip
         every = self.ack_every
         to_ack = every - index % every
-        count = min(limit, packets - 1 - index, to_ack, self.max_burst)
+        count = min(limit, packets - 1 - index, to_ack, MAX_BURST)
         return Burst(
             kind.first + 1, psn & MASK, count, b"", self.data.read(index * mtu, count * mtu),
             mtu, count == to_ack, False, transmission, why,

@@ -54,16 +54,14 @@ class DeviceConfig:
 class Port:
     """Queue pairs and memory of one port, and the checks of what arrives."""
 
-    def __init__(
-        self, config: DeviceConfig, rng: random.Random, *, trains: bool = False
-    ) -> None:
+    def __init__(self, config: DeviceConfig, rng: random.Random) -> None:
         self.config = config
         self.memory = MemoryTable()
         self.refused: Counter[RefusalReason] = Counter()
         self.received_packets = 0
         self.sent_packets = 0
         self._rng = rng
-        self._port = PortConfig(frozenset(config.addresses), config.p_keys, trains)
+        self._port = PortConfig(frozenset(config.addresses), config.p_keys)
         self._qps: dict[int, QueuePair] = {}
         self._next_qp_num = _FIRST_QP_NUM
         self._agenda = Agenda()

@@ -19,7 +19,7 @@ from transports.roce.attributes import (
     StateError,
     check_transition,
 )
-from transports.roce.bursts import MAX_BURST, OVERHEAD, Burst, max_packets
+from transports.roce.bursts import Burst
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
 from transports.roce.events import CommEstablished, Event, QpFatal, SqDrained
 from transports.roce.memory import MemoryTable
@@ -68,7 +68,6 @@ class PortConfig:
 
     addresses: frozenset[bytes]
     p_keys: tuple[int, ...]
-    trains: bool = False  # equal packets leave together
 
 
 class QueuePair:
@@ -187,7 +186,6 @@ class QueuePair:
                 mtu=self._path_mtu,
                 rq_psn=attributes["rq_psn"],
                 max_dest_rd_atomic=attributes["max_dest_rd_atomic"],
-                max_burst=self._max_burst,
                 offers_credits=self.config.credits,
             ),
             self._receives,
@@ -208,18 +206,12 @@ class QueuePair:
                 rnr_retry=attributes["rnr_retry"],
                 max_rd_atomic=attributes["max_rd_atomic"],
                 window=self.config.window,
-                max_burst=self._max_burst,
                 credits_agreed=self.config.credits,
             ),
             self._memory,
             self._events,
             self.stats,
         )
-
-    @property
-    def _max_burst(self) -> int:
-        """Return how many packets are handed out at once: as many as make a full train."""
-        return max_packets(OVERHEAD + self._path_mtu) if self._port.trains else MAX_BURST
 
     def post_send(self, wr: SendWr, now: Ns) -> None:  # noqa: ARG002 - as above
         """Queue a request. Raise StateError before RTS, QueueFullError beyond max_send_wr."""

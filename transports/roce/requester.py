@@ -79,7 +79,6 @@ class RequesterConfig:
     rnr_retry: int
     max_rd_atomic: int
     window: int  # most PSNs unacknowledged; a READ longer than that goes alone
-    max_burst: int
     credits_agreed: bool
 
 
@@ -139,9 +138,7 @@ class Requester:
 
     def post(self, wr: SendWr) -> None:
         """Queue a request; its PSNs are the next ones."""
-        message = Message(
-            wr, wr.length, self._mtu, self._tail, self._ack_every, self._config.max_burst
-        )
+        message = Message(wr, wr.length, self._mtu, self._tail, self._ack_every)
         if wr.inline is not None:
             message.data = ScatterGather([memoryview(wr.inline)], len(wr.inline))
         self._tail = message.stop

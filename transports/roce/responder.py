@@ -82,7 +82,6 @@ class ResponderConfig:
     mtu: int
     rq_psn: int
     max_dest_rd_atomic: int
-    max_burst: int
     offers_credits: bool
 
 
@@ -106,7 +105,7 @@ class Responder:
         self._receives = receives
         self._offers_credits = config.offers_credits
         self._saved = SavedRing(config.max_dest_rd_atomic)
-        self._responses = Responses(config.mtu, config.max_burst)
+        self._responses = Responses(config.mtu)
         self._message: Inbound | None = None
         self._is_refusing = False  # a NAK or RNR NAK of the expected PSN is out
         self._has_executed = False

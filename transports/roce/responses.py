@@ -9,7 +9,7 @@ bounds the queue: per saved request its response and, behind it, one ACK and one
 from collections import deque
 from typing import NamedTuple
 
-from transports.roce.bursts import Burst
+from transports.roce.bursts import MAX_BURST, Burst
 from transports.roce.psn import psn_add, psn_distance
 from transports.roce.saved import Saved
 from wire.roce.eths import AETH, ATOMIC_ACK_ETH, AethKind
@@ -42,9 +42,8 @@ class Answer(NamedTuple):
 class Responses:
     """The queue. `mtu` is the path MTU."""
 
-    def __init__(self, mtu: int, max_burst: int) -> None:
+    def __init__(self, mtu: int) -> None:
         self._mtu = mtu
-        self._max_burst = max_burst
         self._queue: deque[Answer | Saved] = deque()
 
     def __len__(self) -> int:
@@ -122,7 +121,7 @@ class Responses:
             opcode = _LAST
         else:
             opcode = _MIDDLE
-            count = min(last - index, self._max_burst)
+            count = min(last - index, MAX_BURST)
         extension = b"" if opcode == _MIDDLE else AETH.pack(credit << 24 | saved.msn)
         offset = index * mtu
         length = min(count * mtu, saved.length - offset)

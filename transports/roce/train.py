@@ -40,18 +40,22 @@ def segment_size(burst: Burst) -> int:
     return OVERHEAD + len(burst.extension) + size + -size % 4
 
 
+def cut(template: Ipv6Template, burst: Burst, start: int, count: int) -> ReadBuffer:
+    """Return `count` packets of a burst of several, from packet `start` on, back to back."""
+    train = memoryview(bytearray(count * (OVERHEAD + burst.size)))
+    _fill(train, template, burst, start, count)
+    return train
+
+
 def render(template: Ipv6Template, bursts: Sequence[Burst], segment: int) -> ReadBuffer:
     """Return the packets of `bursts` back to back: all of `segment` bytes, the last maybe less.
 
     `template` makes packets from the BTH up.
     """
     last = bursts[-1]
-    if len(bursts) == 1:
-        if last.packets == 1:
-            return template.render(last)[0]
-        before = last.packets - 1
-    else:
-        before = sum(burst.packets for burst in bursts) - 1
+    if len(bursts) == last.packets == 1:
+        return template.render(last)[0]
+    before = sum(burst.packets for burst in bursts) - 1
     train = memoryview(bytearray(before * segment + segment_size(last)))
     offset = 0
     for burst in bursts:
@@ -61,25 +65,29 @@ def render(template: Ipv6Template, bursts: Sequence[Burst], segment: int) -> Rea
                 offset += len(packet)
         else:
             size = burst.packets * segment
-            _fill(train[offset : offset + size], burst, template)
+            _fill(train[offset : offset + size], template, burst, 0, burst.packets)
             offset += size
     return train
 
 
-def _fill(table: memoryview, burst: Burst, template: Ipv6Template) -> None:
-    """Write the rows of `burst`, which has no extension headers."""
-    count, size = burst.packets, burst.size
+def _fill(
+    table: memoryview, template: Ipv6Template, burst: Burst, start: int, count: int
+) -> None:
+    """Write the rows for `count` packets of `burst`, which has no extension headers."""
+    opcode, psn, packets, _, data, size, ack_req, solicited, _, _ = burst
     segment = OVERHEAD + size
-    head, crc = template.head(burst.opcode, burst.solicited << 7, UDP.size + segment)
+    head, crc = template.head(opcode, solicited << 7, UDP.size + segment)
     shape = _shape(segment, count)
     step = segment // _WORD
     words = table.cast("I")
     table.cast("Q")[:: segment // _HEAD] = memoryview(head * count).cast("Q")
-    psns = shape.psns(burst.psn) & shape.psn_bits | burst.ack_req << _ASK
+    psns = shape.psns(psn + start) & shape.psn_bits
+    if ack_req and start + count == packets:
+        psns |= 1 << _ASK
     words[2::step] = memoryview(psns.to_bytes(count * _WORD, "big")).cast("I")
-    data = memoryview(burst.data)
+    source = memoryview(data)[start * size :]
     for spread, packed in shape.payload:
-        table[spread] = data[packed]
+        table[spread] = source[packed]
     # One CRC per packet, and no Python between two; benchmark rc-write-4096-datagram.
     icrcs = map(crc32, map(table.__getitem__, shape.covered), repeat(crc))
     words[step - 1 :: step] = memoryview(shape.icrcs.pack(*icrcs)).cast("I")
