@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "transports": TRANSPORTS,
     "netem/topology": TRANSPORTS | {"msgspec", "yaml", "re"},
     "netem/impair": TRANSPORTS | {"msgspec"},
-    "netem/host": TRANSPORTS | {"msgspec"},
+    "netem/host": TRANSPORTS | {"msgspec", "re"},
     "netem/sim": TRANSPORTS | {"msgspec"},
     "netem/switch": TRANSPORTS | {"msgspec"},
 }
