@@ -4,7 +4,6 @@ A figure that nobody could measure is None: paused time in a lab without lossles
 but the depth of queues in a lab without switches is nothing at all.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 
 from netem.topology.outcome import (
@@ -24,18 +23,20 @@ SUMS = (
     "corrupt_messages",
 )  # fmt: skip
 FORWARDS = ("switch", "linux")
-# Counters of nodes, by the ends of their names; see netem.switch.report and netem.host.
+# Counters of nodes: where they are counted ("q3", "pg3" without their numbers, "" for the node
+# or a port), and what begins the last part of their names. See netem.switch.report, netem.host.
 _COUNTERS = {
-    "marked": re.compile(r"\.EcnMarkedPkts"),
-    "trimmed": re.compile(r"^TrimPkts"),
-    "dropped": re.compile(r"\.(?:q|pg)[0-9]+\.DropPkts"),
-    "pauses": re.compile(r"\.PfcTx[0-7]"),
-    "paused": re.compile(r"\.PausedNs[0-7]"),
-    "storms": re.compile(r"\.StormDetected"),
-    "encapsulated": re.compile(r"\.srv6\.encapsulated"),
+    "marked": ("q", "EcnMarkedPkts"),
+    "trimmed": ("", "TrimPkts"),
+    "dropped": ("q", "DropPkts"),
+    "pauses": ("", "PfcTx"),
+    "paused": ("", "PausedNs"),
+    "storms": ("q", "StormDetected"),
+    "encapsulated": ("srv6", "encapsulated"),
 }
-_DEPTH = re.compile(r"\.q[0-9]+\.WatermarkBytes")
-_TRIM_SENT = re.compile(r"\.q[0-9]+\.TrimSent")
+_HEADROOM_DROPS = "pg", "DropPkts"
+_DEPTH = "q", "WatermarkBytes"
+_TRIM_SENT = "q", "TrimSent"
 
 
 def of_flows(flows: Sequence[FlowResult], ends: Iterable[FlowReport]) -> Figures:
@@ -66,26 +67,36 @@ def of_fabric(
         "paths_used": _paths_used(plan, links),
         "deepest_queue": max(_matching(reports, _DEPTH), default=None),
     }
-    for name, pattern in _COUNTERS.items():
-        figures[name] = sum(_matching(reports, pattern))
+    for name, counter in _COUNTERS.items():
+        figures[name] = sum(_matching(reports, counter))
     added = {
         "marked": sum(link.marked for link in links),
         "trimmed": sum(fault.fired for fault in faults if fault.index in trims),
-        "dropped": -sum(_matching(reports, _TRIM_SENT)),
+        "dropped": sum(_matching(reports, _HEADROOM_DROPS))
+        - sum(_matching(reports, _TRIM_SENT)),
     }
     for name, value in added.items():
         figures[name] = (figures[name] or 0) + value
     return figures
 
 
-def _matching(reports: Iterable[NodeReport], pattern: re.Pattern[str]) -> Iterable[int]:
-    """Return every counter whose name the pattern matches up to its end."""
+def _matching(reports: Iterable[NodeReport], counter: tuple[str, str]) -> Iterable[int]:
+    """Return every counter of a place and a name in what the nodes report."""
+    place, begin = counter
     return (
         value
         for report in reports
         for name, value in report.counters.items()
-        if (found := pattern.search(name)) is not None and found.end() == len(name)
+        if (parts := name.split("."))[-1].startswith(begin) and _place(parts) == place
     )
+
+
+def _place(parts: Sequence[str]) -> str:
+    """Return where a counter is counted: a queue, a lossless class, a layer; else ""."""
+    if len(parts) < 2:
+        return ""
+    place = parts[-2].rstrip("0123456789")
+    return "" if place in {"e", "p"} else place
 
 
 def _paths_used(plan: Plan, links: Iterable[DirectionReport]) -> int:
