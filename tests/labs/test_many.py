@@ -48,7 +48,7 @@ def busy_host():
             load.wait()
 
 
-IN_CI = [("demo", 0), ("two-hosts-lossy", 2)]
+IN_CI = [("two-hosts-lossy", 2)]
 ROUNDS = [
     pytest.param(lab, time, marks=[] if (lab, time) in IN_CI else pytest.mark.soak)
     for lab in built_in()

@@ -52,7 +52,7 @@ def test_no_frame_is_captured_twice_or_missed(form, tmp_path):
     assert seen == sent
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["frame-ipv6", "datagram"])
 def test_what_happened_to_frames_is_said_of_as_many_as_were_counted(form, tmp_path):
     """In datagram mode the kernel sends what the driver knows about: the two come together."""
     out = tmp_path / "run"
@@ -77,7 +77,7 @@ def test_what_happened_to_frames_is_said_of_as_many_as_were_counted(form, tmp_pa
     assert again >= sum(flow["retransmissions"] for flow in run["flows"]) - still_held
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["frame-ipv6", "datagram"])
 def test_the_limit_of_the_capture_is_that_of_the_whole_lab(form, tmp_path):
     """A lab that has more to record goes on, and its capture says what is missing."""
     out = tmp_path / "run"
