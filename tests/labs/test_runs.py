@@ -36,7 +36,8 @@ def test_a_built_in_lab_meets_its_expectations(lab, form, tmp_path):
     wrong, checked = wrong_icrcs(frames)
     assert checked > 10
     assert not wrong
-    assert not wrong_checksums(frames)[0], "P10: none is left for hardware to finish"
+    whole = [f for f in frames if not any(r.startswith("trimmed") for r in f.remarks)]
+    assert not wrong_checksums(whole)[0], "P10: none is left for hardware to finish"
 
 
 @pytest.mark.parametrize("form", FORMS)
