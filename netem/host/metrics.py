@@ -95,8 +95,10 @@ def _place(parts: Sequence[str]) -> str:
     """Return where a counter is counted: a queue, a lossless class, a layer; else ""."""
     if len(parts) < 2:
         return ""
-    place = parts[-2].rstrip("0123456789")
-    return "" if place in {"e", "p"} else place
+    kind = parts[-2].rstrip("0123456789")
+    if kind in {"e", "p"}:  # a port
+        return ""
+    return kind if kind in {"q", "pg"} else parts[-2]
 
 
 def _paths_used(plan: Plan, links: Iterable[DirectionReport]) -> int:
