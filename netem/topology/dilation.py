@@ -36,8 +36,8 @@ class Calibration(NamedTuple):
     datagram_sent: int = 25_000
     datagram_received: int = 12_000
     bridge: int = 2_000  # the kernel's work for one frame through a bridge or a router
-    switch_received: int = 20_000  # a switch of ours: forwarding, queue ...
-    switch_sent: int = 20_000  # ... and marks, socket, spool
+    switch_received: int = 8_000  # a switch of ours: forwarding, queue ...
+    switch_sent: int = 12_000  # ... and marks, socket, spool
     wire: int = 30_000  # a wire process, one frame in and out
 
 

@@ -5,12 +5,13 @@ a limit in bytes) does what `tc` can write, in wall time: so its figures are jud
 conversion by the dilation, and a value that it would round or wrap is refused.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from netem.impair.model import Impairment
 from netem.topology.dilation import HIGHEST, Need
-from netem.topology.link_model import LinkSpec
+from netem.topology.link_model import Engine, LinkSpec
 from netem.topology.model import Lab
+from netem.topology.plan import ChangePlan
 from netem.topology.settings import link_engine
 from netem.topology.units import format_rate, format_time
 from transports.clock import US, Ns
@@ -23,16 +24,32 @@ TC_LONGEST: Ns = ((1 << 32) - 1) * TC_TICK
 TC_SLOWEST = 8  # bit/s: one byte
 
 
-def engine_problems(lab: Lab, egresses: Mapping[str, Impairment], dilation: int) -> list[str]:
+def engine_problems(
+    lab: Lab,
+    egresses: Mapping[str, Impairment],
+    changes: Iterable[ChangePlan],
+    dilation: int,
+) -> list[str]:
     """Return what no engine, or not the one that is asked for, can do at this dilation."""
     found: dict[str, None] = {}
+    engines: dict[str, Engine] = {}
     for link in lab.topology.links:
         engine = link_engine(lab, link)
         for port in link.endpoints:
-            given = egresses[port]
-            check = _tc_problems if engine == "tc" else _our_problems
-            found |= dict.fromkeys(f"{link.location}.{line}" for line in check(given, dilation))
+            engines[port] = engine
+            lines = _problems(engine, egresses[port], dilation)
+            found |= dict.fromkeys(f"{link.location}.{line}" for line in lines)
+    for change in changes:
+        engine = engines[change.on]
+        told = [*_problems(engine, change.set, dilation)]
+        if engine == "tc":
+            told += tc_cannot(change.set)
+        found |= dict.fromkeys(f"faults[{change.index}].set.{line}" for line in told)
     return list(found)
+
+
+def _problems(engine: Engine, given: Impairment, dilation: int) -> Iterator[str]:
+    return (_tc_problems if engine == "tc" else _our_problems)(given, dilation)
 
 
 def tc_cannot(given: Impairment) -> Iterator[str]:

@@ -106,7 +106,8 @@ class _Planner:
         qps = queue_pairs(lab, all_flows, self._ips, self._srv6)
         needed = self._needed(all_flows, calibration)
         dilation = lab.dilation or needed.rounded
-        impossible = engine_problems(lab, self._egresses, dilation)
+        changes = tuple(self._changes())
+        impossible = engine_problems(lab, self._egresses, changes, dilation)
         if impossible:
             raise LabError(impossible)
         self._announce_routers()
@@ -121,7 +122,7 @@ class _Planner:
             ),
             links=tuple(self._link(link) for link in lab.topology.links),
             faults=tuple(self._faults()),
-            changes=tuple(self._changes()),
+            changes=changes,
             events=events(
                 ((i, f) for i, f in enumerate(lab.faults) if isinstance(f, EventSpec)),
                 self._names,

@@ -64,6 +64,20 @@ def test_what_counts_for_tc_is_wall_time():
     ]
 
 
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ("{delay: 100ns}", "delay: 100ns at dilation 1 is 100ns; tc has whole microseconds;"
+         " write engine: ours"),
+        ("{limit: 1KiB}", "limit: tc counts packets, and bytes only behind a rate;"
+         " write engine: ours"),
+    ],
+)  # fmt: skip
+def test_what_tc_cannot_become_is_refused(keys, line):
+    text = with_link("engine: tc") + f"faults: [{{at: 1ms, on: h0->h1, set: {keys}}}]"
+    assert refused(text) == [f"faults[0].set.{line}"]
+
+
 def test_tc_knows_no_single_packets():
     text = "fabric: {kind: line, switches: 2, forwarder: linux, uplink: {engine: tc}}\n"
     text += "faults: [{do: drop, on: t0-p0-0->t0-p0-1}]"
