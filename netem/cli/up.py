@@ -52,6 +52,7 @@ def command(
     if (running := registry.find(plan.name)) is not None:
         _say(running, as_json, "is up already")
         return
+    options.say_remarks(plan)
     require_host(plan)
     folder = options.make_folder(plan.name, out)
     path = folder.path.absolute()

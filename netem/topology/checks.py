@@ -11,7 +11,7 @@ from netem.topology.engines import tc_cannot
 from netem.topology.errors import shown
 from netem.topology.fault_checks import check_faults
 from netem.topology.link_model import LinkSpec
-from netem.topology.model import MAX_IN_SEGMENT, Lab
+from netem.topology.model import MAX_IN_SEGMENT, MAX_ROUTES, Lab
 from netem.topology.mtu import mtu_sum
 from netem.topology.names import NameRefusedError, Names, check_port_name, split_port
 from netem.topology.node_checks import memory, node_problems, sid_problems
@@ -63,6 +63,10 @@ def check(lab: Lab, problems: list[str]) -> None:
     if len(problems) > before:
         return
     routing = Routing(wiring)
+    if (routes := routing.count()) > MAX_ROUTES:
+        where = "topology" if lab.fabric is None else "fabric"
+        problems.append(f"{where}: {routes} routes in all routers; at most {MAX_ROUTES}")
+        return
     srv6 = Srv6(lab, wiring, routing, {})
     problems.extend(sid_problems(lab, wiring, srv6))
     if not of_nodes:

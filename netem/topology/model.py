@@ -68,6 +68,7 @@ from transports.roce.memory import Access
 MAX_NODES = 4096
 MAX_LINKS = 16_384
 MAX_IN_SEGMENT = 256  # hosts that know each other at layer 2: rows grow with the square
+MAX_ROUTES = 2_000_000  # of all routers together: some 200 bytes each, once they are planned
 MAX_TRANSPORTS = 64
 MAX_ITEMS = 1024
 MAX_QPS = 4096  # per pair of hosts of one item

@@ -9,7 +9,8 @@ Where traffic may take several ways, it is reckoned to part equally at every for
 does on average: `share` says which part of a flow each port sends.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from netem.topology.names import Names
@@ -86,6 +87,20 @@ class Routing:
             return True
         one = {self._component[router] for router in self.edge(source)}
         return any(self._component[router] in one for router in self.edge(target))
+
+    def count(self) -> int:
+        """Return how many routes all routers have together, to hosts and to each other."""
+        routers = Counter(self._component.values())
+        ports = Counter(
+            self._component[next(iter(edge))]
+            for port in self._host_ports()
+            if (edge := self.edge(port))
+        )
+        return sum(own * (ports[number] + own - 1) for number, own in routers.items())
+
+    def _host_ports(self) -> Iterator[str]:
+        for host in self._wiring.hosts:
+            yield from self._wiring.ports[host]
 
     # -- next hops -------------------------------------------------------------------------
 

@@ -224,6 +224,8 @@ REFUSED = [
      "fabric.oversubscription: much is no ratio; write for example 3:1, at most 1000:1"),
     ("kind: clos, t0: 512, t1: 512, hosts_per_t0: 10", "fabric: 6144 nodes; at most 4096"),
     ("kind: clos, t0: 200, t1: 200, hosts_per_t0: 1", "fabric: 40200 links; at most 16384"),
+    ("kind: clos, t0: 1000, t1: 10, hosts_per_t0: 3",
+     "fabric: 4049090 routes in all routers; at most 2000000"),
     ("kind: fat_tree, k: 5", "fabric.k: 5 is odd; legal: 2, 4, 6, ..."),
     ("kind: ring, switches: 2", "fabric.switches: 2 is out of range; legal: 3 to 1024"),
     ("kind: two_sites, t0: 1, t1: 1, hosts_per_t0: 1, distance: 40",

@@ -16,7 +16,9 @@ TEXTS = [
 ]
 SCALARS = st.sampled_from(
     ["", "0", "-1", "5ms", "1%", "h0", "h0:p0", "h0->h1", "h0--h1", "[]", "{}", "true", "all",
-     "*x", "&x", "auto", "1GiB", "100gbit", "drop", "write", "rc", "+7", "999999999", "'", "!!"]
+     "*x", "&x", "auto", "1GiB", "100gbit", "drop", "write", "rc", "+7", "999999999", "'", "!!",
+     "clos", "ring", "fat_tree", "4", "3:1", "40km", "none", "same", "fc00:1::e", "fe80::2",
+     "t0-p0-0", "End.X", "uN", "linux", "switch", "bridge", "tc", "h_encaps"]
 )  # fmt: skip
 SLOW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -70,7 +72,12 @@ TREES = st.recursive(
             ["name", "nodes", "links", "endpoints", "kind", "mode", "delay", "loss", "model",
              "op", "from", "to", "size", "count", "at", "on", "set", "do", "where", "psn", "p",
              "above", "h0->h1", "mtu", "rc", "h0", "h1", "link", "host", "pattern", "after",
-             "metric"]
+             "metric", "fabric", "planes", "t0", "t1", "hosts_per_t0", "k", "switches",
+             "hosts", "distance", "oversubscription", "uplink", "queue", "queues", "3", "ecn",
+             "min", "max", "pfc", "xoff", "trim", "keep", "classify", "dscp", "26", "buffer",
+             "total", "watchdog", "balance", "fields", "hash_seed", "sids", "sid", "behaviour",
+             "steer", "path", "encaps", "usid", "down", "flap", "up", "hold", "kill", "for",
+             "engine", "flow", "t0-p0-0", "s1", "forward", "forwarder"]
         ),
         inner,
         max_size=4,
@@ -84,7 +91,9 @@ TREES = st.recursive(
 @given(
     st.sampled_from(
         ["topology", "topology.nodes", "topology.links", "defaults", "transports", "workload",
-         "faults", "expect", "capture", "limit", "dilation", "seed", "name"]
+         "faults", "expect", "capture", "limit", "dilation", "seed", "name", "fabric", "srv6",
+         "defaults.switch", "defaults.switch.queue", "topology.nodes.t0-p0-0",
+         "topology.nodes.s1", "workload[0].path", "faults[0]"]
     ),
     TREES,
     st.sampled_from(TEXTS),
