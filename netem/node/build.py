@@ -27,7 +27,7 @@ from netem.kernel.links import show_carrier
 from netem.kernel.steps import WIRE_PORTS, tap_name, wire_name
 from netem.node.datagram import DatagramDriver, DatagramEnd
 from netem.node.driver import Driver, Tell
-from netem.node.frames import FrameDriver, FrameMachine, SetCarrier, Shape
+from netem.node.frames import FrameDriver, FrameMachine, Paced, SetCarrier
 from netem.node.port import Port, ShowCarrier
 from netem.node.turns import Turns
 from netem.node.windows import fitted
@@ -161,12 +161,12 @@ class _Site:
             )
         if node.kind == "switch":
             switch = Switch(node)
-            driver = self._drive(switch, ports, switch.shape, switch.set_carrier)
+            driver = self._drive(switch, ports, switch, switch.set_carrier)
             return Node(switch, driver, self._spool)
         host = Host(plan, node.name)
         if any(port.nic is not None for port in node.ports):
             nic = Nic(host, node)
-            return Node(nic, self._drive(nic, ports, nic.shape), self._spool)
+            return Node(nic, self._drive(nic, ports, nic), self._spool)
         return Node(host, self._drive(host, ports), self._spool)
 
     def _datagram_host(self, node: NodePlan) -> Node:
@@ -245,7 +245,7 @@ class _Site:
         self,
         machine: FrameMachine,
         ports: Sequence[Port],
-        shape: Shape | None = None,
+        paced: Paced | None = None,
         carrier: SetCarrier | None = None,
     ) -> FrameDriver:
         return FrameDriver(
@@ -255,7 +255,7 @@ class _Site:
             recorder=self._spool,
             agenda=self._agenda(),
             tell=self._tell,
-            shape=shape,
+            paced=paced,
             carrier=carrier,
         )
 

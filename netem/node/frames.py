@@ -1,6 +1,7 @@
 """The frame driver: packet sockets and TAPs on one side, a machine over frames on the other."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Protocol, TypeAlias
 
@@ -26,10 +27,17 @@ class FrameMachine(TimedMachine, Protocol):
     def transmit(self, now: Ns, /) -> Iterable[tuple[str, ReadBuffer, FrameMeta]]: ...
 
 
-# How a machine that serialises by itself, a switch, is told of another rate of a port.
-Shape: TypeAlias = Callable[[str, Impairment, Ns], None]
-# ... that a port's link has lost its carrier (False) or has it again
+# How a switch is told that a port's link has lost its carrier (False) or has it again.
 SetCarrier: TypeAlias = Callable[[str, bool], None]
+
+
+class Paced(Protocol):
+    """A machine that serialises by itself, and has queues before its lines."""
+
+    def shape(self, port: str, impairment: Impairment, now: Ns, /) -> None: ...
+    def hold(self, port: str, until: Ns, why: str, now: Ns, /) -> bool: ...
+    @property
+    def touched(self) -> Mapping[str, int]: ...
 
 
 class FrameDriver(Driver):
@@ -44,11 +52,11 @@ class FrameDriver(Driver):
         recorder: Recorder | None = None,
         agenda: Agenda = NOTHING,
         tell: Tell,
-        shape: Shape | None = None,
+        paced: Paced | None = None,
         carrier: SetCarrier | None = None,
     ) -> None:
         super().__init__(machine, ports, turns, agenda, tell)
-        self._shape = shape
+        self._paced = paced
         self._carrier = carrier
         self._frames = machine
         self._recorder = recorder
@@ -63,10 +71,26 @@ class FrameDriver(Driver):
     def change(self, name: str, impairment: Impairment, now: Ns) -> None:
         """Let another impairment hold for what the port called `name` sends."""
         super().change(name, impairment, now)
-        if self._shape is not None:
+        if self._paced is not None:
             for port in self._ports:
                 if port.name == name:
-                    self._shape(port.key, impairment, now)
+                    self._paced.shape(port.key, impairment, now)
+
+    def hold(self, name: str, until: Ns, why: str, now: Ns) -> None:
+        """Let nothing of what the port called `name` sends leave: it waits in its queues."""
+        later = max(now, self.now())  # a switch's time does not run back
+        for port in self._ports:
+            paced = self._paced if port.name == name else None
+            if paced is not None and paced.hold(port.key, until, why, later):
+                return
+        super().hold(name, until, why, now)
+
+    def touched(self) -> Mapping[str, int]:
+        """Return how many frames each link down and each hold has touched here, by its why."""
+        total = Counter(super().touched())
+        if self._paced is not None:
+            total.update(self._paced.touched)
+        return total
 
     def set_carrier(self, end: End, is_up: bool) -> None:
         """Tell a switch, and a kernel at the other end."""

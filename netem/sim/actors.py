@@ -72,12 +72,21 @@ class Actor:
         """Let another impairment hold for what a port sends; who paces has its rate itself."""
         direction = self._direction(name)
         direction.egress.change(impairment, now)
-        if isinstance(self.machine, Switch | Nic) and is_paced(self.node, direction.port):
-            self.machine.shape(direction.port.name, impairment, now)
+        if (paced := self._paced(direction)) is not None:
+            paced.shape(direction.port.name, impairment, now)
 
     def hold(self, name: str, until: Ns, why: str, now: Ns) -> None:
-        """Let nothing of what a port sends leave before `until`."""
-        self._direction(name).egress.hold(until, why, now)
+        """Let nothing of what a port sends leave before `until`: it waits in its queues."""
+        direction = self._direction(name)
+        paced = self._paced(direction)
+        if paced is None or not paced.hold(direction.port.name, until, why, now):
+            direction.egress.hold(until, why, now)
+
+    def _paced(self, direction: Direction) -> Switch | Nic | None:
+        """Return the machine if it serialises by itself what it sends there."""
+        if isinstance(self.machine, Switch | Nic) and is_paced(self.node, direction.port):
+            return self.machine
+        return None
 
     def set_carrier(self, end: End, is_up: bool) -> None:
         """Tell a switch that the link of an end has lost its carrier, or got it."""
@@ -89,6 +98,8 @@ class Actor:
         total: Counter[str] = Counter()
         for direction in self.out.values():
             total.update(direction.egress.touched)
+        if isinstance(self.machine, Switch | Nic):
+            total.update(self.machine.touched)
         return total
 
     def _direction(self, name: str) -> Direction:

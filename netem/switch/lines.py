@@ -9,6 +9,7 @@ happen at its own time, however late it is called. An entry that has been overta
 (a pause that was replaced, say) does nothing when its time comes.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 from heapq import heappop, heappush
@@ -48,6 +49,7 @@ class Lines:
         self._leaving: list[tuple[Ns, int, Port, ReadBuffer, FrameMeta]] = []
         self._line = 0
         self.next: Ns = NEVER  # when something happens by itself
+        self.touched: Counter[str] = Counter()  # frames that a hold has kept, by its why
 
     # -- time ------------------------------------------------------------------------------
 
@@ -93,7 +95,20 @@ class Lines:
     def put(self, port: Port, queue: EgressQueue, held: Held, now: Ns) -> None:
         """Queue a frame that was admitted."""
         port.put(queue, held)
+        if port.held_until > now:
+            self.touched[port.held_by] += 1
         if not port.is_awaited or port.pauses.latest > now:
+            self.look(port, now)
+
+    def hold(self, port: Port, until: Ns, why: str, now: Ns) -> None:
+        """Let no frame begin to leave before `until`: the queues fill, with all that follows.
+
+        For the port it is as if its line were not free. PFC frames wait, too.
+        """
+        port.free_at = max(port.free_at, until)
+        port.held_until, port.held_by = until, why
+        self.touched[why] += port.backlog
+        if port.backlog or port.pfc.pending:
             self.look(port, now)
 
     def look(self, port: Port, now: Ns) -> None:

@@ -10,7 +10,7 @@ Nothing is lost here, nothing is marked, and this side asks for no pauses: a hos
 comes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from netem.host.events import HostEvent
@@ -70,6 +70,19 @@ class Nic:
         if port in self._ports:
             self._lines.run(now)
             self._ports[port].shape(impairment)
+
+    def hold(self, port: str, until: Ns, why: str, now: Ns) -> bool:
+        """Let no frame begin to leave by `port` before `until`; False: no queues of ours."""
+        if port not in self._ports:
+            return False
+        self._lines.run(now)
+        self._lines.hold(self._ports[port], until, why, now)
+        return True
+
+    @property
+    def touched(self) -> Mapping[str, int]:
+        """Say how many frames each hold has kept waiting, by its why."""
+        return self._lines.touched
 
     # -- the machine -----------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ driver has not taken by `netem.switch.ledger.MOST_OUT`, events by the chronicle.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from netem.host.events import HostEvent
 from netem.impair.departure import NO_META, FrameMeta
@@ -100,6 +100,17 @@ class Switch:
         """Send by `port`, from now on, at the rate of this impairment."""
         self._catch_up(now)
         self._ports[port].shape(impairment)
+
+    def hold(self, port: str, until: Ns, why: str, now: Ns) -> bool:
+        """Let no frame begin to leave by `port` before `until`; say that this is done here."""
+        self._catch_up(now)
+        self._lines.hold(self._ports[port], until, why, now)
+        return True
+
+    @property
+    def touched(self) -> Mapping[str, int]:
+        """Say how many frames each hold has kept waiting, by its why."""
+        return self._lines.touched
 
     def set_carrier(self, port: str, is_up: bool) -> None:
         """Choose paths without `port`, whose link is down, or with it again."""

@@ -58,6 +58,8 @@ class Port:
         self._part = 0  # of a nanosecond that `free_at` has beside, in 1/rate
         self.rate: int | None = None
         self._overhead = 0
+        self.held_until: Ns = 0  # nothing begins to leave before ...
+        self.held_by = ""  # ... for this reason
         self.shape(plan.egress)
 
     @property
