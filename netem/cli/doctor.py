@@ -40,6 +40,12 @@ def command(as_json: bool) -> None:
             "\nImpairment is fabriclab's own and needs no netem in the kernel. RoCE is made in "
             "user\nspace, so every packet is visible to captures; a hardware NIC's is not."
         )
+        here = {c.name: "here" if c.present else "not here" for c in found}
+        click.echo(
+            f"Links with `engine: tc` have the kernel do it: netem is {here['netem_qdisc']}, "
+            f"tbf (a rate alone)\nis {here['tbf_qdisc']}. run.json and `impair show` name the "
+            "engine of each direction."
+        )
     try:
         require_host()
     except CapabilityError as error:

@@ -11,6 +11,7 @@ from netem.cli import options, show
 from netem.impair.describe import describe
 from netem.impair.model import Impairment
 from netem.lab import registry
+from netem.topology.outcome import DirectionReport, NodeReport
 
 
 @click.command()
@@ -47,16 +48,21 @@ def command(*, name: str | None, follow: bool, as_json: bool) -> None:
 
 async def _collect(running: registry.Running) -> dict[str, Any]:
     """Ask every node of ours for its statistics, and for what is in force on its ports."""
+    from netem.host.happenings import directions
+    from netem.lab import impair
     from netem.node.client import connect
 
     nodes = {}
-    links = []
     for name in running.sockets():
         async with connect(running.control / f"{name}.sock", name) as client:
             nodes[name] = await client.call("stats")
-            for direction in nodes[name]["report"]["directions"]:
-                port = direction["direction"].partition("->")[0]
-                links.append(await client.call("impair", on=port) | direction)
+    plan = impair.plan_of(running)
+    reports = [msgspec.convert(stats["report"], NodeReport) for stats in nodes.values()]
+    counted = {report.direction: report for report in directions(plan, reports)}
+    links = []
+    for state in await impair.show(running, plan, impair.ports_of(plan, ())):
+        report = counted.get(state.direction) or DirectionReport(state.direction, state.engine)
+        links.append(msgspec.to_builtins(report) | msgspec.to_builtins(state))
     return {"lab": running.name, "folder": running.folder, "links": links, "nodes": nodes}
 
 

@@ -9,7 +9,7 @@ killed in mid-run reports once for each of its lives.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from netem.impair.describe import describe_fault
 from netem.impair.schedule import comes_back, fault_report
@@ -53,15 +53,12 @@ def fault_doubts(plan: Plan, faults: Iterable[FaultReport], duration: Ns) -> Ite
             yield f"{named} never fired"
         elif fault.touched == 0 and has_work and not _may_spare(of_events[fault.index]):
             yield f"{named} touched no frame"
-    seen = set()
     for change in plan.changes:
-        # The second change of a fault takes the first back: no matter if the run ends before.
-        if change.at > duration and change.index not in seen:
+        if change.at > duration and not change.is_end:
             yield (
                 f"fault {change.index} at {format_time(change.at)} never came:"
                 f" the run ended at {format_time(duration)}"
             )
-        seen.add(change.index)
 
 
 def _may_spare(events: Iterable[EventPlan]) -> bool:
@@ -95,9 +92,38 @@ def directions(plan: Plan, reports: Sequence[NodeReport]) -> list[DirectionRepor
     found: dict[str, DirectionReport] = {}
     for direction in (direction for report in reports for direction in report.directions):
         known = found.get(direction.direction)
-        found[direction.direction] = direction if known is None else _sum(known, direction)
+        if known is None:
+            found[direction.direction] = direction
+        elif known.engine == direction.engine:
+            found[direction.direction] = _sum(known, direction)
+        else:
+            found[direction.direction] = _with_kernel(known, direction)
     return sorted(
         found.values(), key=lambda d: (order.get(d.direction, len(order)), d.direction)
+    )
+
+
+def _with_kernel(one: DirectionReport, other: DirectionReport) -> DirectionReport:
+    """Join what our egress counted and what the kernel's discipline behind it did.
+
+    The kernel does not say how many frames it has duplicated: they are what comes out beyond
+    what went in.
+    """
+    ours, kernel = (one, other) if other.engine == "tc" else (other, one)
+    frames = max(ours.frames, kernel.frames)
+    lost, overflowed = ours.lost + kernel.lost, ours.overflowed + kernel.overflowed
+    queued = ours.queued + kernel.queued
+    gone = kernel.delivered + lost + overflowed + queued
+    return replace(
+        ours,
+        engine="tc",
+        frames=frames,
+        bytes=max(ours.bytes, kernel.bytes),
+        delivered=kernel.delivered + max(frames - gone, 0),
+        lost=lost,
+        overflowed=overflowed,
+        queued=queued,
+        duplicated=ours.duplicated + max(gone - frames, 0),
     )
 
 

@@ -11,8 +11,8 @@ again, as it is by then. What was set without an end meanwhile stays, since a ke
 so is taken out of all timed layers: who spoke last is heard.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Self
 
 from msgspec.structs import replace
 
@@ -41,10 +41,13 @@ class Layer(NamedTuple):
 class Layers:
     """The layers of one direction."""
 
-    def __init__(self, ground: Impairment) -> None:
+    def __init__(self, ground: Impairment, above: Iterable[Layer] = ()) -> None:
+        """Lay `above` over `ground`: what has no end first, as the property gives it."""
         self.ground = ground
         self._set: dict[str, object] = {}
         self._timed: list[Layer] = []
+        for layer in above:
+            self.lay(layer.keys, layer.until)
 
     def lay(self, change: Change, until: Ns | None = None) -> None:
         """Let `change` hold, up to `until` or without an end; raise LayersFullError."""
@@ -59,6 +62,10 @@ class Layers:
             for layer in self._timed
         )
         self._timed = [layer for layer in kept if layer.keys]
+
+    def copy(self) -> Self:
+        """Return layers that say the same and change on their own."""
+        return type(self)(self.ground, self.above)
 
     def clear(self) -> None:
         """Go back to the lab file's values."""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from netem.kernel import probes, sysctl
+from netem.impair.ports import kernel_shares
+from netem.kernel import probes, sysctl, tc
 from netem.kernel.run import CapabilityError, KernelError, program_path, run
 from netem.kernel.sandbox import Sandbox, may_administer
 from netem.topology.plan import Plan
@@ -68,6 +69,20 @@ def needs(plan: Plan | None = None) -> Iterator[str]:
     yield "netns"
     if plan is not None and any(node.kind == "bridge" for node in plan.nodes):
         yield "bridge"
+    if plan is not None:
+        yield from _needs_of_tc(plan)
+
+
+def _needs_of_tc(plan: Plan) -> Iterator[str]:
+    """Name what the kernel must have for links with `engine: tc`, now or after a change."""
+    shares = kernel_shares(plan)
+    ports = {share.port for share in shares}
+    given = [share.impairment for share in shares]
+    given += [change.set for change in plan.changes if change.on in ports]
+    if any(map(tc.needs_netem, given)):
+        yield "netem_qdisc"
+    if any(one.rate is not None and not tc.needs_netem(one) for one in given):
+        yield "tbf_qdisc"
 
 
 @functools.cache
@@ -193,6 +208,9 @@ _PROBES: dict[str, _Probe] = {
     "userns": _Probe(_find_userns, "", inside=False),
     "netns": _Probe(probes.veth_into_child, "modprobe veth, on a kernel with CONFIG_VETH"),
     "bridge": _Probe(probes.bridge, "modprobe bridge, on a kernel with CONFIG_BRIDGE"),
+    "tbf_qdisc": _Probe(
+        probes.tbf_qdisc, "modprobe sch_tbf; until then write engine: ours in the lab file"
+    ),
     "netem_qdisc": _Probe(probes.netem_qdisc, _MODULE.format("sch_netem")),
     "seg6": _Probe(probes.seg6, "a kernel with CONFIG_IPV6_SEG6_LWTUNNEL"),
     "tap": _Probe(

@@ -53,6 +53,13 @@ def bridge() -> str:
     return ""
 
 
+def tbf_qdisc() -> str:
+    """Put the kernel's token bucket on an interface."""
+    run(("tc", "qdisc", "add", "dev", "lo", "root",
+         "tbf", "rate", "1gbit", "burst", "64kb", "limit", "1mb"))  # fmt: skip
+    return ""
+
+
 def netem_qdisc() -> str:
     """Put the kernel's own impairment on an interface."""
     run(("tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1us"))

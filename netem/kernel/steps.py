@@ -26,7 +26,8 @@ from enum import IntEnum
 from operator import attrgetter
 from typing import TypeAlias
 
-from netem.kernel import links, offloads, routes, sysctl
+from netem.impair.ports import kernel_shares
+from netem.kernel import links, offloads, routes, sysctl, tc
 from netem.kernel.namespaces import control_socket, inside
 from netem.kernel.run import KernelError, Running, start_batch
 from netem.topology.plan import LinkPlan, NodePlan, Plan, PortPlan
@@ -77,14 +78,15 @@ class Pid:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command of `ip`."""
+    """One command of `ip`, or of `tc`."""
 
     stage: Stage
     node: str  # in whose network namespace; empty: in the sandbox's own
     words: tuple[str | Pid, ...]
+    program: str = "ip"
 
     def argv(self) -> tuple[str | Pid, ...]:
-        return ("ip", *self.words)
+        return (self.program, *self.words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,7 @@ def steps(plan: Plan, *, taps: bool = True) -> list[Step]:
         found += _link(link, ports, indexes)
     for node in plan.nodes:
         found += _node(node, None if taps else indexes)
+    found += _kernel_impairments(plan)
     found.sort(key=attrgetter("stage"))
     return found
 
@@ -224,12 +227,12 @@ def execute(planned: Iterable[Step], pids: Mapping[str, int]) -> None:
         by_node: dict[str, list[Step]] = {}
         for step in stage:
             by_node.setdefault(step.node, []).append(step)
-        batches = {}
+        batches: dict[tuple[str, str], list[str]] = {}
         for node, its_steps in by_node.items():
             _configure(node, its_steps, pids)
-            lines = [_line(step, pids) for step in its_steps if isinstance(step, Command)]
-            if lines:
-                batches[node] = lines
+            for step in its_steps:
+                if isinstance(step, Command):
+                    batches.setdefault((step.program, node), []).append(_line(step, pids))
         _run_batches(batches, pids)
 
 
@@ -262,14 +265,16 @@ def _line(command: Command, pids: Mapping[str, int]) -> str:
     )
 
 
-def _run_batches(batches: Mapping[str, Sequence[str]], pids: Mapping[str, int]) -> None:
-    """Run one `ip -batch` per namespace, some at the same time; wait for all that started."""
+def _run_batches(
+    batches: Mapping[tuple[str, str], Sequence[str]], pids: Mapping[str, int]
+) -> None:
+    """Run one batch per program and namespace, some at a time; wait for all that started."""
     waiting: list[Running] = []
     try:
-        for node, lines in batches.items():
+        for (program, node), lines in batches.items():
             if len(waiting) == AT_ONCE:
                 waiting.pop(0).result()
-            waiting.append(start_batch("ip", lines, pids[node] if node else None, node))
+            waiting.append(start_batch(program, lines, pids[node] if node else None, node))
         while waiting:
             waiting.pop(0).result()
     finally:
@@ -421,6 +426,15 @@ def _addresses(node: NodePlan, port: PortPlan, interface: str) -> Iterator[Step]
             prefix = f"{row.ip}/{128 if ':' in row.ip else 32}"
             yield _ip(node.name, "route", "add", prefix, *on)
             yield _ip(node.name, "neigh", "add", row.ip, *permanent)
+
+
+def _kernel_impairments(plan: Plan) -> Iterator[Command]:
+    """Give the kernel what it is to do on links with `engine: tc`, before the first frame."""
+    for share in kernel_shares(plan):
+        node, _, interface = share.port.partition(":")
+        words = tc.words(share.impairment, plan.dilation, mtu=share.mtu)
+        for line in tc.commands(interface, None, words):
+            yield Command(Stage.CONFIGURE, node, line, "tc")
 
 
 def _ip(node: str, *words: str) -> Command:

@@ -27,13 +27,23 @@ from netem.capture.runfolder import EventLog, RunFolder
 from netem.capture.sniff import Sniffer, fork_sniffer
 from netem.capture.spool import seal
 from netem.host.coordinator import Coordinator
+from netem.impair.ports import kernel_shares
 from netem.impair.schedule import comes_back, fates
 from netem.kernel.capabilities import missing
 from netem.kernel.run import KernelError
-from netem.kernel.sandbox import RUNTIME, Gate, detach, fork_nodes, hold, mount_hosts
+from netem.kernel.sandbox import (
+    RUNTIME,
+    Gate,
+    detach,
+    fork_node,
+    fork_nodes,
+    hold,
+    mount_hosts,
+)
 from netem.kernel.steps import execute, steps, wire_name
 from netem.lab.job import Job, Outcome, ToLauncher
 from netem.lab.lives import Lives
+from netem.node import tc
 from netem.node.client import ControlError, NodeClient, connect
 from netem.node.excerpt import excerpt
 from netem.node.process import node_process, wire_process
@@ -76,6 +86,8 @@ def _build(job: Job) -> tuple[dict[str, int], Sniffer | None, Lives]:
         execute(steps(plan, taps=missing("tap") is None), pids)
         sniffer = fork_sniffer(plan, pids, folder.path, job.epoch, limit=budget)
         lives = Lives(job, pids, budget)
+        if kernel_shares(plan):
+            pids[tc.NAME] = _fork_tc(job, pids)
     _write_pids(pids)
     gate.open()
     return pids, sniffer, lives
@@ -101,6 +113,14 @@ def _runs(job: Job, budget: Budget) -> dict[str, Callable[[], None]]:
                 wire_process, part, link.name, RUNTIME, folder, job.epoch, budget=budget
             )
     return runs
+
+
+def _fork_tc(job: Job, pids: Mapping[str, int]) -> int:
+    """Fork the process that has the kernel's impairment in its hands."""
+    with ExitStack() as files:
+        log = _opened_log(RunFolder(job.folder), tc.NAME, files)
+        run = partial(tc.tc_process, job.plan, dict(pids), RUNTIME)
+        return fork_node(run, name=tc.NAME.strip("_"), output=log)
 
 
 def _write_pids(pids: Mapping[str, int]) -> None:

@@ -18,6 +18,7 @@ from netem.impair.layers import CARRIER, DOWN
 from netem.impair.model import Impairment
 from netem.kernel.steps import wire_name
 from netem.lab.registry import Running
+from netem.node import tc
 from netem.node.client import ControlError, NodeClient, connect
 from netem.topology.errors import LabError
 from netem.topology.link_model import NO_RATE, Shape
@@ -137,6 +138,8 @@ def are_whole_links(plan: Plan, ports: Sequence[str]) -> bool:
 def process_of(plan: Plan, port: str) -> str:
     """Return the name of the process that acts for what `port` sends."""
     link = next(link for link in plan.links if port in {link.a, link.b})
+    if link.engine == "tc":
+        return tc.NAME
     if link.wire:
         return wire_name(link.name)
     node = port.partition(":")[0]

@@ -21,7 +21,7 @@ from netem.capture.spool import Spool, SpoolHeader
 from netem.host.datagram import DatagramHost
 from netem.host.host import Host
 from netem.impair.egress import Egress
-from netem.impair.ports import egress_of, ingress_of
+from netem.impair.ports import egress_of, ingress_of, our_changes
 from netem.impair.schedule import Agenda
 from netem.kernel.links import show_carrier
 from netem.kernel.steps import WIRE_PORTS, tap_name, wire_name
@@ -261,7 +261,7 @@ class _Site:
 
     def _agenda(self) -> Agenda:
         plan, config = self._plan, self._config
-        return Agenda(config.name, plan.changes, plan.events, config.since)
+        return Agenda(config.name, our_changes(plan), plan.events, config.since)
 
     def _carrier(self, port: PortPlan) -> ShowCarrier | None:
         """Return how a kernel's bridge or router at the other end is shown a carrier.

@@ -28,6 +28,7 @@ from netem.host.events import HostEvent
 from netem.host.layout import LayoutError
 from netem.impair.egress import Egress
 from netem.impair.layers import LayersFullError
+from netem.impair.ports import kernel_shares
 from netem.kernel.steps import wire_name
 from netem.node.build import NodeConfig, build, names
 from netem.node.control import ControlServer, listen
@@ -82,6 +83,8 @@ class NodeProcess:
             config, self._turns, self._tell, stack, budget
         )
         self._server = ControlServer(self._answer)
+        # Sending ports of links with `engine: tc`: faults are ours there, impairments are not
+        self._by_kernel = {share.port for share in kernel_shares(config.plan)}
         self._phase = Phase.READY
         self._started = trio.Event()
         self._clock: RealClock | None = None
@@ -194,6 +197,8 @@ class NodeProcess:
     def _impair(self, request: Impair) -> Mapping[str, object]:
         on, now, schedule = request.on, self._driver.now(), self._driver.schedule
         direction = self._find(on).direction
+        if on in self._by_kernel:
+            raise RequestError(f"{on} is impaired by tc: ask its process")
         change = {} if request.set is None else fields_of(request.set)
         if request.for_ is not None and not change:
             raise RequestError("for: nothing is set for that time")

@@ -40,26 +40,50 @@ def engine_problems(
             lines = _problems(engine, egresses[port], dilation)
             found |= dict.fromkeys(f"{link.location}.{line}" for line in lines)
     for change in changes:
-        engine = engines[change.on]
-        told = [*_problems(engine, change.set, dilation)]
-        if engine == "tc":
-            told += tc_cannot(change.set)
-        found |= dict.fromkeys(f"faults[{change.index}].set.{line}" for line in told)
+        lines = _problems(engines[change.on], change.set, dilation)
+        found |= dict.fromkeys(f"faults[{change.index}].set.{line}" for line in lines)
     return list(found)
 
 
 def _problems(engine: Engine, given: Impairment, dilation: int) -> Iterator[str]:
-    return (_tc_problems if engine == "tc" else _our_problems)(given, dilation)
+    return (tc_refusals if engine == "tc" else _our_problems)(given, dilation)
+
+
+def tc_refusals(given: Impairment, dilation: int) -> Iterator[str]:
+    """Yield what tc cannot do, or not at this dilation: it is never approximated."""
+    yield from tc_cannot(given)
+    yield from _tc_problems(given, dilation)
 
 
 def tc_cannot(given: Impairment) -> Iterator[str]:
     """Yield what tc has no word for, whatever the dilation."""
     if given.keep_order:
         yield "keep_order: tc cannot; write engine: ours"
-    if given.corrupt_from is not None:
-        yield "corrupt_from: tc corrupts from the Ethernet header on; write engine: ours"
-    if given.limit is not None and given.rate is None:
-        yield "limit: tc counts packets, and bytes only behind a rate; write engine: ours"
+    if given.corrupt and given.corrupt_from != 0:
+        yield (
+            "corrupt: tc flips bits of the Ethernet header too;"
+            " write corrupt_from: 0B, or engine: ours"
+        )
+    elif given.corrupt_from:
+        yield "corrupt_from: tc corrupts from byte 0 on; write 0B, or engine: ours"
+    if given.duplicate_corr:
+        yield "duplicate_corr: tc loses it on its way to the kernel; write engine: ours"
+    if given.delay_corr and not given.jitter:
+        yield "delay_corr: does nothing without jitter"
+    if given.limit is not None and (given.rate is None or _is_more_than_a_rate(given)):
+        yield (
+            "limit: the kernel's netem counts packets; bytes only tbf does, which knows a rate"
+            " and nothing else; write engine: ours"
+        )
+    if (given.reorder or given.distribution != "uniform") and not given.delay:
+        key = "reorder" if given.reorder else "distribution"
+        yield f"{key}: tc wants a delay with it; write engine: ours"
+
+
+def _is_more_than_a_rate(given: Impairment) -> bool:
+    return any(
+        (given.delay, given.jitter, given.loss, given.corrupt, given.duplicate, given.reorder)
+    )
 
 
 def _our_problems(given: Impairment, dilation: int) -> Iterator[str]:

@@ -27,9 +27,10 @@ def check_faults(lab: Lab, names: Names, problems: list[str]) -> None:
     events = 0
     for fault in lab.faults:
         if isinstance(fault, EventSpec):
-            problems.extend(
-                f"{fault.location}.{line}" for line in schedule.problems(fault, names, kinds)
-            )
+            wrong = list(schedule.problems(fault, names, kinds))
+            problems += (f"{fault.location}.{line}" for line in wrong)
+            if not wrong:
+                problems += _tc_event_problems(lab, fault, names, kinds)
             events += schedule.count(fault)
             continue
         if isinstance(fault, FaultSpec):
@@ -82,6 +83,26 @@ def _tc_problems(
             f"{fault.location}.on: {port} is impaired by tc, which knows no single packets;"
             " write engine: ours"
         )
+
+
+def _tc_event_problems(
+    lab: Lab, fault: EventSpec, names: Names, kinds: dict[str, str]
+) -> Iterator[str]:
+    """Yield an event on a link where nothing of ours could carry it out."""
+    if fault.on in names.nodes:
+        ports = [port for port in names.peers if node_of(port) == fault.on]
+    else:
+        ports = list(names.egresses(fault.on))
+    for port in ports:
+        link = _link_at(lab, names, port)
+        if link_engine(lab, link) == "tc" and not any(
+            kinds[node_of(end)] in _OURS for end in link.endpoints
+        ):
+            yield (
+                f"{fault.location}.on: {port} is impaired by tc, which cannot take a link down"
+                " or hold it; write engine: ours"
+            )
+            return
 
 
 def _fault_problems(fault: FaultSpec) -> Iterator[str]:

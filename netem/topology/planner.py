@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from netem.impair.model import Impairment
+from netem.impair.model import NEUTRAL, Impairment
+from netem.impair.ports import ours_beside_tc
 from netem.topology import addresses, draw
 from netem.topology.connections import Flow, flows, queue_pairs
 from netem.topology.dilation import (
@@ -21,7 +22,10 @@ from netem.topology.dilation import (
     need,
     port_loads,
 )
-from netem.topology.engines import engine_problems, remarks
+from netem.topology.engines import (
+    engine_problems,
+    remarks,
+)
 from netem.topology.errors import LabError
 from netem.topology.fault_model import ChangeSpec, EventSpec, FaultSpec
 from netem.topology.link_model import LinkSpec
@@ -241,11 +245,17 @@ class _Planner:
         )
         if not self._is_ours(node):
             return plan
+        is_tc = link_engine(self._lab, link) == "tc"
         plan = replace(
             plan,
-            egress=self._egresses[port],
+            nic=self._nic(node, node_of(peer)) if node in self._hosts else None,
             ingress=None if self._is_ours(node_of(peer)) else self._egresses[peer],
         )
+        if is_tc and plan.ingress is not None:
+            plan = replace(plan, ingress=NEUTRAL)  # the kernel has done it by then
+        is_paced = node not in self._hosts or plan.nic is not None
+        egress = self._egresses[port]
+        plan = replace(plan, egress=ours_beside_tc(egress, is_paced) if is_tc else egress)
         if node not in self._hosts:
             return plan
         return replace(
@@ -253,7 +263,6 @@ class _Planner:
             ipv6=self._ips[port] if self._hosts[node].family == "ipv6" else None,
             ipv4=self._ips[port] if self._hosts[node].family == "ipv4" else None,
             trains=self._carries_trains(port, peer),
-            nic=self._nic(node, node_of(peer)),
         )
 
     def _nic(self, host: str, peer: str) -> NicPlan | None:

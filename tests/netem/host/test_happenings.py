@@ -99,9 +99,13 @@ def test_a_flow_whose_requester_was_killed_for_good_is_not_judged(plan):
 
 
 def test_the_end_of_a_change_need_not_come(plan):
-    changes = tuple(ChangePlan(0, at * MS, "h0:p0", Impairment(delay=1)) for at in (1, 9))
+    changes = (
+        ChangePlan(0, 1 * MS, "h0:p0", Impairment(delay=1)),
+        ChangePlan(0, 9 * MS, "h0:p0", Impairment(), is_end=True),
+    )
     assert not list(fault_doubts(replace(plan, changes=changes), [], 5 * MS))
-    assert list(fault_doubts(replace(plan, changes=changes[1:]), [], 5 * MS))
+    late = (replace(changes[0], at=9 * MS),)
+    assert list(fault_doubts(replace(plan, changes=late), [], 5 * MS))
 
 
 def test_two_lives_of_a_sender_are_one_direction(plan):

@@ -2,6 +2,8 @@
 
 import pytest
 
+from netem.impair.model import Impairment
+from netem.impair.ports import kernel_shares
 from netem.topology.dilation import Calibration
 from netem.topology.load import load_lab
 from netem.topology.planner import plan_lab
@@ -41,9 +43,11 @@ def test_kernels_with_tc_between_them_need_no_wire():
     [
         ("jitter: 1us, keep_order: true", "keep_order: tc cannot; write engine: ours"),
         ("corrupt: 1%, corrupt_from: 20B",
-         "corrupt_from: tc corrupts from the Ethernet header on; write engine: ours"),
+         "corrupt: tc flips bits of the Ethernet header too;"
+         " write corrupt_from: 0B, or engine: ours"),
         ("limit: 10KiB",
-         "limit: tc counts packets, and bytes only behind a rate; write engine: ours"),
+         "limit: the kernel's netem counts packets; bytes only tbf does, which knows a rate"
+         " and nothing else; write engine: ours"),
         ("delay: 275s", "delay: 275s at dilation 1 is 275s; tc has at most 274.87790688s;"
          " write engine: ours"),
         ("delay: 100ns",
@@ -53,6 +57,33 @@ def test_kernels_with_tc_between_them_need_no_wire():
 )  # fmt: skip
 def test_what_tc_cannot_do_is_refused(keys, line):
     assert refused(with_link(f"engine: tc, {keys}")) == [f"{LINK}.{line}"]
+
+
+def test_what_tc_does_is_not_ours_to_do_as_well():
+    plan = planned(with_link("engine: tc, delay: 1ms, rate: 8mbit"))
+    assert [node.ports[0].egress for node in plan.nodes] == [Impairment(), Impairment()]
+    assert [share.impairment for share in kernel_shares(plan)] == [
+        Impairment(delay=1_000_000, rate=8_000_000)
+    ] * 2
+
+
+def test_the_rate_of_a_switch_stays_with_its_queues():
+    text = """
+    fabric: {kind: star, hosts: 2, host_link: {engine: tc, delay: 1ms, rate: 1gbit}}
+    """
+    plan = planned(text)
+    shares = {share.port: share for share in kernel_shares(plan)}
+    switch = next(node for node in plan.nodes if node.kind == "switch")
+    assert switch.ports[0].egress == Impairment(rate=1_000_000_000)
+    assert shares[f"{switch.name}:e0"].impairment == Impairment(delay=1_000_000)
+    assert shares["h0:p0"].impairment == Impairment(delay=1_000_000, rate=1_000_000_000)
+
+
+def test_between_kernels_with_tc_nothing_can_take_a_link_down():
+    text = "fabric: {kind: line, switches: 2, forwarder: linux, uplink: {engine: tc}}\n"
+    for event in ("down: 1ms", "hold: 1ms"):
+        (line,) = refused(text + f"faults: [{{at: 1ms, on: t0-p0-0->t0-p0-1, {event}}}]")
+        assert line.startswith("faults[0].on: t0-p0-0:e1 is impaired by tc, which cannot")
 
 
 def test_what_counts_for_tc_is_wall_time():
@@ -69,8 +100,8 @@ def test_what_counts_for_tc_is_wall_time():
     [
         ("{delay: 100ns}", "delay: 100ns at dilation 1 is 100ns; tc has whole microseconds;"
          " write engine: ours"),
-        ("{limit: 1KiB}", "limit: tc counts packets, and bytes only behind a rate;"
-         " write engine: ours"),
+        ("{limit: 1KiB}", "limit: the kernel's netem counts packets; bytes only tbf does, which"
+         " knows a rate and nothing else; write engine: ours"),
     ],
 )  # fmt: skip
 def test_what_tc_cannot_become_is_refused(keys, line):
