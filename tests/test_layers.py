@@ -30,6 +30,7 @@ NETEM_MAY_USE = {
     "switch": {"topology", "impair", "host", "switch"},
     "kernel": {"topology", "kernel", "impair"},
     "sockets": {"kernel", "sockets"},
+    "guest": {"guest", "kernel"},
     "capture": {"topology", "kernel", "sockets", "capture", "clock"},
     "node": {
         "topology", "impair", "host", "kernel", "sockets", "capture", "node", "switch", "clock",

@@ -5,6 +5,7 @@
 
 import functools
 import json
+import os
 import shutil
 import socket
 from collections.abc import Callable, Iterable, Iterator
@@ -195,6 +196,18 @@ def _docker() -> str:
     return "engine " + _version("docker", "version", "--format", "{{.Server.Version}}")
 
 
+def _qemu_guest() -> str:
+    """Find the emulator, and what its image is made with. The image itself can wait."""
+    if os.uname().machine != "x86_64":
+        raise CapabilityError("qemu_guest", "guests are made for x86_64 only")
+    version = _version("qemu-system-x86_64", "--version")
+    for program in ("apt-get", "dpkg-deb"):
+        if shutil.which(program, path=program_path()) is None:
+            why = f"{program} is not here, and guests are made from Debian's packages"
+            raise CapabilityError("qemu_guest", why, "use Debian, or a container of it")
+    return version
+
+
 def _program(name: str, *arguments: str, package: str = "") -> _Probe:
     remedy = f"apt-get install {package or name}"
     find = functools.partial(_version, name, *(arguments or ("--version",)))
@@ -228,7 +241,7 @@ _PROBES: dict[str, _Probe] = {
     "ping": _program("ping", "-V", package="iputils-ping"),
     "traceroute": _program("traceroute", "-V"),
     "docker": _Probe(_docker, "apt-get install docker.io, and start it", inside=False),
-    "qemu_guest": _program(probes.qemu_architecture(), package="qemu-system-x86"),
+    "qemu_guest": _Probe(_qemu_guest, "apt-get install qemu-system-x86", inside=False),
     "wireguard_go": _program("wireguard-go"),
     "mininet": _program("mn", package="mininet"),
     "chromium": _Probe(

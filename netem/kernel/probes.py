@@ -150,11 +150,6 @@ def _two_ends() -> None:
     ).result()
 
 
-def qemu_architecture() -> str:
-    """Return the name of the emulator for this machine's processor."""
-    return f"qemu-system-{os.uname().machine}"
-
-
 def seccomp_filtered() -> bool:
     """Say whether system calls of this process are filtered, as in most containers."""
     return any(

@@ -1,11 +1,12 @@
 """A veth in the guest: what goes in at `va` passes netem, what comes out at `vb` is noted."""
 
 import json
+from pathlib import Path
 from typing import Any
 
+from netem.guest.machine import Guest
 from netem.impair.model import FourState, GilbertElliott, Impairment, Loss, RandomLoss
 from netem.topology.units import format_percent
-from tests.interop.guest.machine import INSIDE, Guest
 from tests.interop.netem.observation import Observation
 from transports.clock import MS, US, Ns
 
@@ -101,7 +102,7 @@ class KernelLink:
 
 def guest_for_netem() -> Guest:
     """Boot a guest that counts its time, so that delays are exact on a busy host."""
-    traffic = (INSIDE / "traffic.py").read_bytes()
+    traffic = Path(__file__).with_name("traffic.py").read_bytes()
     return Guest(
         "counted", modules=["veth", "sch_netem", "sch_tbf"], files={"traffic.py": traffic}
     )

@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable
 from typing import Self
 
+from netem.guest.image import image
+from netem.guest.machine import Guest
 from netem.kernel.namespaces import inside
 from netem.kernel.run import run
 from netem.kernel.sandbox import Sandbox, hold
 from netem.sockets.packet import PacketSocket
-from tests.interop.guest.image import image
-from tests.interop.guest.machine import Guest
 from transports.roce.device import Device
 from transports.roce.events import Event
 from wire.ethernet import ETHERNET, Ethernet, EtherType

@@ -19,13 +19,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
+from netem.guest import cpio
+from netem.guest.image import Image, image
 from netem.kernel.processes import die_with_parent
-from tests.interop.guest import cpio
-from tests.interop.guest.image import Image, image
 
-INSIDE = Path(__file__).parent / "inside"
+Json: TypeAlias = Any  # whatever JSON can say; who asks knows what it gets
+
 BOOT_LIMIT_S = 120.0  # 6 to 12 s on a quiet host
 LIMIT_S = 120.0
 
@@ -109,15 +110,18 @@ class Guest:
         done = self.ask("run", limit_s, argv=argv, stdin=stdin, limit_s=limit_s)
         if done["code"]:
             raise GuestError(f"{' '.join(argv)}: exit code {done['code']}: {done['err']}")
-        return done["out"]
+        out: str = done["out"]
+        return out
 
     def start(self, *argv: str) -> int:
         """Start a program and return its process id in the guest, for `wait`."""
-        return self.ask("start", argv=argv)
+        pid: int = self.ask("start", argv=argv)
+        return pid
 
     def wait(self, pid: int, limit_s: float = LIMIT_S) -> dict[str, Any]:
         """Wait for a started program, or kill it; return `code`, `out` and `err`."""
-        return self.ask("wait", limit_s + 10.0, pid=pid, limit_s=limit_s)
+        done: dict[str, Any] = self.ask("wait", limit_s + 10.0, pid=pid, limit_s=limit_s)
+        return done
 
     def load(self, module: str) -> None:
         """Load a kernel module and all that it needs."""
@@ -127,12 +131,12 @@ class Guest:
                 self._loaded.add(name)
 
     def call(
-        self, module: str, function: str, limit_s: float = LIMIT_S, **arguments: Any
-    ) -> Any:
+        self, module: str, function: str, limit_s: float = LIMIT_S, **arguments: Json
+    ) -> Json:
         """Call a function of a Python module in /lab; what goes in and out, goes as JSON."""
         return self.ask("call", limit_s, module=module, function=function, arguments=arguments)
 
-    def ask(self, what: str, limit_s: float = LIMIT_S, /, **arguments: Any) -> Any:
+    def ask(self, what: str, limit_s: float = LIMIT_S, /, **arguments: Json) -> Json:
         """Have the agent do something and return the value that it answers."""
         self._port.settimeout(limit_s)
         self._port.sendall(json.dumps({"do": what, "with": arguments}).encode() + b"\n")
@@ -161,7 +165,7 @@ class Guest:
                 break
         raise self._error("QEMU did not start")
 
-    def _answer(self, limit_s: float) -> Any:
+    def _answer(self, limit_s: float) -> Json:
         self._port.settimeout(limit_s)
         pieces = [self._buffer]
         while b"\n" not in pieces[-1]:

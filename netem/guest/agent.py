@@ -10,7 +10,9 @@ import os
 import subprocess
 import sys
 import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 PORT = "/dev/vport0p1"
 HOME = "/lab"  # what the host has put into this guest
@@ -19,23 +21,26 @@ HOME = "/lab"  # what the host has put into this guest
 class Agent:
     """The programs that were started and not yet waited for."""
 
-    def __init__(self):
-        self._started = {}
+    def __init__(self) -> None:
+        self._started: dict[int, tuple[subprocess.Popen[bytes], int, int]] = {}
 
-    def run(self, argv, stdin="", limit_s=60.0):
+    def run(
+        self, argv: Sequence[str], stdin: str = "", limit_s: float = 60.0
+    ) -> dict[str, int | str]:
         """Run a program to its end."""
         return self.wait(self.start(argv, stdin), limit_s)
 
-    def start(self, argv, stdin=""):
+    def start(self, argv: Sequence[str], stdin: str = "") -> int:
         """Start a program, whose output goes to files so that nobody has to read it."""
         out, err = (os.memfd_create(name) for name in ("out", "err"))
         process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=out, stderr=err)
+        assert process.stdin is not None
         process.stdin.write(stdin.encode())
         process.stdin.close()
         self._started[process.pid] = process, out, err
         return process.pid
 
-    def wait(self, pid, limit_s=60.0):
+    def wait(self, pid: int, limit_s: float = 60.0) -> dict[str, int | str]:
         """Wait for a program; after `limit_s` seconds of the guest's time it is killed."""
         process, out, err = self._started.pop(pid)
         try:
@@ -50,17 +55,18 @@ class Agent:
                 texts.append(file.read().decode(errors="replace"))
         return {"code": process.returncode, "out": texts[0], "err": texts[1]}
 
-    def insert(self, name):
+    def insert(self, name: str) -> None:
         """Load one module; one that is there already is no failure."""
         if not Path("/sys/module", name).exists():
             subprocess.run(("busybox", "insmod", f"/modules/{name}.ko"), check=True)
 
-    def call(self, module, function, arguments):
+    def call(self, module: str, function: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         """Call a function of a module that the host has put into this guest."""
         return getattr(importlib.import_module(module), function)(**arguments)
 
 
-def main():
+def main() -> None:
+    """Serve until the host goes away."""
     sys.path.insert(0, HOME)
     agent = Agent()
     with open(PORT, "r+b", buffering=0) as port:  # noqa: PTH123 - before pathlib is worth it
@@ -77,7 +83,7 @@ def main():
                     answer = answer[port.write(answer) :]
 
 
-def _answer(agent, request):
+def _answer(agent: Agent, request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return {"value": getattr(agent, request["do"])(**request["with"])}
     except Exception:  # noqa: BLE001 - all of it is the host's to see

@@ -9,6 +9,8 @@ import re
 import subprocess
 from pathlib import Path
 
+from netem.kernel.run import CapabilityError
+
 LIMIT_S = 240  # 90 MB on a slow line
 
 TOOLS = (
@@ -27,8 +29,11 @@ _EMPTY_HOST = ("-o", "Dir::State::status=/dev/null", "-o", "Debug::NoLocking=1")
 _INST = re.compile(r"^Inst (\S+) \((\S+)", re.MULTILINE)
 
 
-class PackageError(Exception):
+class PackageError(CapabilityError):
     """Debian's packages are not to be had; in apt's own words."""
+
+    def __init__(self, why: str, remedy: str = "") -> None:
+        super().__init__("guest image", why, remedy)
 
 
 def resolve() -> dict[str, str]:
@@ -78,7 +83,7 @@ def _pattern(name: str, version: str) -> str:
 
 def _update() -> None:
     if os.geteuid() != 0:
-        raise PackageError("apt's lists are missing or old; as root: apt-get update")
+        raise PackageError("apt's lists are missing or old", "as root: apt-get update")
     _run("apt-get", "update", "-qq")
 
 

@@ -23,14 +23,17 @@ class Entry(NamedTuple):
 
 
 def folder(name: str) -> Entry:
+    """Return a folder."""
     return Entry(name, stat.S_IFDIR | 0o755)
 
 
 def file(name: str, data: bytes, permissions: int = 0o644) -> Entry:
+    """Return a file with its content."""
     return Entry(name, stat.S_IFREG | permissions, data)
 
 
 def link(name: str, target: str) -> Entry:
+    """Return a symbolic link."""
     return Entry(name, stat.S_IFLNK | 0o777, target.encode())
 
 

@@ -1,9 +1,9 @@
 """The guest's kernel and first file system, made from Debian's packages and kept in a cache.
 
 What goes in: a few programs with all libraries that the guest's own loader names for them,
-Python, the kernel modules that tests ask for with those that these need, and `inside/`. The
-folder it is kept in carries a hash of the packages' versions and of the files beside this one,
-so a changed image is another image, and nothing has to be cleared by hand.
+Python, the kernel modules that labs and tests ask for with those that these need, `init` and
+`agent.py`. The folder it is kept in carries a hash of the packages' versions and of the files
+beside this one, so a changed image is another image, and nothing has to be cleared by hand.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from struct import Struct
 
-from tests.interop.guest import cpio, packages
+from netem.guest import cpio, packages
 
 HERE = Path(__file__).parent
 
@@ -74,20 +74,21 @@ def cache_folder() -> Path:
 def _versions() -> dict[str, str]:
     """Ask apt, which takes seconds, only where its lists are others than last time."""
     lists = sorted(
-        (entry.name, entry.stat().st_size, entry.stat().st_mtime_ns)
-        for entry in os.scandir("/var/lib/apt/lists")
-        if entry.is_file()
+        (path.name, path.stat().st_size, path.stat().st_mtime_ns)
+        for path in Path("/var/lib/apt/lists").glob("*")
+        if path.is_file()
     )
     asked = _hash(repr((lists, packages.TOOLS, packages.KERNEL)).encode())
     answer = cache_folder() / f"versions-{asked}.json"
     if not answer.exists():
         answer.parent.mkdir(parents=True, exist_ok=True)
         _replace(answer, json.dumps(packages.resolve()).encode())
-    return json.loads(answer.read_text())
+    versions: dict[str, str] = json.loads(answer.read_text())
+    return versions
 
 
 def _key(versions: dict[str, str]) -> str:
-    names = ("image.py", "packages.py", "cpio.py", "inside/init", "inside/agent.py")
+    names = ("image.py", "packages.py", "cpio.py", "init", "agent.py")
     sources = [(HERE / name).read_bytes() for name in names]
     return _hash(repr(sorted(versions.items())).encode(), *sources)
 
@@ -146,8 +147,8 @@ def _entries(root: Path, modules: "Modules") -> Iterator[cpio.Entry]:
     for name in ("bin", "sbin", "lib", "lib64"):  # as Debian has it since usr was merged
         yield cpio.link(name, f"usr/{name}")
     yield cpio.link("bin/sh", "busybox")
-    yield cpio.file("init", (HERE / "inside/init").read_bytes(), 0o755)
-    yield cpio.file("agent.py", (HERE / "inside/agent.py").read_bytes())
+    yield cpio.file("init", (HERE / "init").read_bytes(), 0o755)
+    yield cpio.file("agent.py", (HERE / "agent.py").read_bytes())
     wanted = dict.fromkeys(name for first in FIRST_MODULES for name in modules.order(first))
     yield cpio.file("modules/first", "".join(f"{name}\n" for name in wanted).encode())
     for name in dict.fromkeys(name for first in MODULES for name in modules.order(first)):
