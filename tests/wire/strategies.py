@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from wire import icmp, icmpv6
+from wire import icmp, icmpv6, wireguard
 from wire.arp import Arp
 from wire.ethernet import Ethernet, Vlan
 from wire.ipv4 import Ipv4
@@ -89,6 +89,24 @@ icmpv6s = (
     | st.builds(icmpv6.ParameterProblem, uint(8), uint(32), body)
     | st.builds(icmpv6.NeighbourSolicitation, octets(16), option_lists)
     | st.builds(icmpv6.NeighbourAdvertisement, octets(16), option_lists, flag, flag, flag)
+)
+WIREGUARD = {
+    "Initiation": st.builds(
+        wireguard.Initiation,
+        uint(32),
+        octets(32),
+        octets(48),
+        octets(28),
+        octets(16),
+        octets(16),
+    ),
+    "Response": st.builds(
+        wireguard.Response, uint(32), uint(32), octets(32), octets(16), octets(16), octets(16)
+    ),
+    "CookieReply": st.builds(wireguard.CookieReply, uint(32), octets(24), octets(32)),
+}
+transports = st.builds(
+    wireguard.TransportData, uint(32), uint(64), st.binary(min_size=16, max_size=80)
 )
 tlvs = st.just(Tlv(TlvType.PAD1)) | st.builds(Tlv, st.integers(1, 255), st.binary(max_size=40))
 
@@ -176,5 +194,12 @@ CODECS = {
     "GRH": Codec(grhs, Grh.unpack_from),
     "SRH": Codec(srhs, Srh.unpack_from),
     "SRH TLV": Codec(tlvs, Tlv.unpack_from),
+    **{
+        f"WireGuard {name}": Codec(st_, getattr(wireguard, name).unpack_from)
+        for name, st_ in WIREGUARD.items()
+    },
+    "WireGuard TransportData": Codec(
+        transports, wireguard.TransportData.unpack_from, to_end=True, fixed=32
+    ),
     "RoCE packet": Codec(packets, from_offset(RocePacket.unpack), to_end=True),
 }

@@ -135,6 +135,10 @@ RAW = {
     "GRH": Raw(40, ipv6),
     "SRH": Raw(88, srh),
     "SRH TLV": Raw(20, lambda raw: put(raw, 0, "!BB", raw[0] | 1, 18)),
+    "WireGuard Initiation": Raw(148, lambda raw: put(raw, 0, "<I", 1)),
+    "WireGuard Response": Raw(92, lambda raw: put(raw, 0, "<I", 2)),
+    "WireGuard CookieReply": Raw(64, lambda raw: put(raw, 0, "<I", 3)),
+    "WireGuard TransportData": Raw(60, lambda raw: put(raw, 0, "<I", 4)),
     "RoCE packet": Raw(64, roce),
 }
 # Bits that are ignored on receipt: setting them changes nothing in the value.
