@@ -56,7 +56,7 @@ def result(run: RunResult, folder: str) -> None:
         click.echo(f"fault {fault.index} ({fault.text}): {fired}")
     for expectation in run.expectations:
         click.echo(f"expect {expectation.name}: {expectation.verdict} ({expectation.got})")
-    if run.lateness.remark:
+    if run.lateness.remark and run.lateness.remark not in run.why:
         click.echo(run.lateness.remark)
     capture = run.capture
     if capture.file:

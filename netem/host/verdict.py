@@ -5,9 +5,9 @@ does not hold, or the run did not come to its end. *inconclusive*: nothing of th
 did not test what the lab says: an impairment touched no frame, a fault or a change never came
 about, nothing was captured, or time was asked for on a host that was too slow. Else *pass*.
 
-**When a host was too slow.** Frames found the buffer of a node full, which no lab asks for; or
-the timers of a node were late, half of them by more than a quarter of the shortest ACK timeout
-of the lab, so that a peer's patience was a matter of the host's load.
+**When a host was too slow**, see `slowness`: expectations about time are inconclusive. Where
+a lossless class lost frames by it, the run is, and so are expectations about losses and what
+was sent again that do not hold.
 
 **When an impairment counts as having acted.** Directions with the same setting are taken
 together, as a lab sets them together: a default loss of 1 % on fifty links need not hit a frame
@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from netem.host.happenings import directions, fault_doubts, fault_results, gone_for_good
 from netem.host.metrics import Figures, of_fabric, of_flows
+from netem.host.slowness import Slowness, slowness
 from netem.impair.model import GilbertElliott, Impairment, Loss, RandomLoss
 from netem.topology.expectations import RATES, STATEMENTS, TIMES
 from netem.topology.outcome import (
@@ -39,9 +39,7 @@ from netem.topology.outcome import (
     Verdict,
 )
 from netem.topology.plan import Expectation, Plan, QpPlan
-from netem.topology.units import format_time
 from transports.clock import Ns, S
-from transports.roce.timers import ack_timeout
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
@@ -50,6 +48,7 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 # Ours: of so many frames that chance should touch, none is touched once in 20,000 runs.
 LIKELY = 10
 OF_TIME = RATES | TIMES
+OF_LOSS = {"no_retransmissions", "packets", "retransmissions", "timeouts", "naks", "dropped"}
 
 
 class Evaluation(Struct):
@@ -85,11 +84,12 @@ def evaluate(
     flows = [_flow_result(node, qp, ends, gone.get(node)) for node, qp in _requesters(plan)]
     links = directions(plan, reports)
     faults = fault_results(plan, reports, fates)
-    lateness = _lateness(plan, reports)
+    slow = slowness(plan, reports)
+    lateness = slow.lateness
     fabric = of_fabric(plan, reports, links, faults)
     figures = _Figures(flows, list(ends.values()), fabric)
     expectations = [
-        _expectation(expectation, figures, lateness) for expectation in plan.expectations
+        _expectation(expectation, figures, slow) for expectation in plan.expectations
     ]
     failures = [
         trouble,
@@ -97,6 +97,7 @@ def evaluate(
         *(f"{e.name}: {e.got}" for e in expectations if e.verdict == "fail"),
     ]
     doubts = [
+        lateness.remark if slow.is_lossy else "",
         *_idle_impairments(plan, links, faults),
         *fault_doubts(plan, faults, duration),
         *_empty_capture(capture),
@@ -105,7 +106,7 @@ def evaluate(
     why = next((line for line in [*failures, *doubts] if line), "")
     if any(failures) and lateness.remark:
         why = f"{why}; {lateness.remark}"
-    verdict: Verdict = "fail" if any(failures) else "inconclusive" if doubts else "pass"
+    verdict: Verdict = "fail" if any(failures) else "inconclusive" if any(doubts) else "pass"
     return Evaluation(verdict, why, flows, links, faults, expectations, lateness)
 
 
@@ -281,31 +282,6 @@ def _empty_capture(capture: CaptureReport | None) -> Iterator[str]:
         yield capture.remark or "no packets captured"
 
 
-def _lateness(plan: Plan, reports: Sequence[NodeReport]) -> Lateness:
-    """Return the lateness of the slowest node, and say so where the host was too slow."""
-    known = [r.lateness for r in reports if r.lateness.worst is not None or r.lateness.remark]
-    latest = max(
-        known, key=lambda late: (bool(late.remark), late.worst or 0), default=Lateness()
-    )
-    if latest.remark or not (why := _too_slow(plan, reports)):
-        return latest
-    return replace(latest, remark=f"this host was too slow: {why}; raise dilation")
-
-
-def _too_slow(plan: Plan, reports: Sequence[NodeReport]) -> str:
-    """Return by what one sees that the host could not keep up with the lab, if it could not."""
-    lost = {report.node: report.counters.get("receive_drops", 0) for report in reports}
-    if drops := sum(lost.values()):
-        worst = max(lost, key=lambda node: lost[node])
-        return f"{_number(drops, 'frame')} found a buffer full, most of them at {worst}"
-    timeouts = (ack_timeout(qp.timeout) for node in plan.nodes for qp in node.qps)
-    patience = min((timeout for timeout in timeouts if timeout is not None), default=None)
-    late, node = max(((r.lateness.median or 0, r.node) for r in reports), default=(0, ""))
-    if patience is not None and late > patience * plan.dilation // 4:
-        return f"timers of {node} were {format_time(late)} late"
-    return ""
-
-
 # -- expectations ----------------------------------------------------------------------------
 
 
@@ -333,11 +309,15 @@ class _Figures:
 
 
 def _expectation(
-    expectation: Expectation, figures: _Figures, lateness: Lateness
+    expectation: Expectation, figures: _Figures, slow: Slowness
 ) -> ExpectationReport:
+    remark = slow.lateness.remark
+    wrong: Verdict = "fail"
+    if slow.is_lossy and expectation.name in OF_LOSS:
+        wrong = "inconclusive"
     if expectation.name in STATEMENTS:
         holds, got = _statement(expectation.name, figures.flows, figures.whole)
-        return ExpectationReport(expectation.name, "pass" if holds else "fail", got)
+        return ExpectationReport(expectation.name, "pass" if holds else wrong, got)
     assert expectation.op is not None
     assert expectation.value is not None
     of = "" if expectation.flow is None else f" of flow {expectation.flow}"
@@ -345,10 +325,10 @@ def _expectation(
     value = figures.value(expectation)
     if value is None:
         return ExpectationReport(name, "inconclusive", "was not measured")
-    if expectation.name in OF_TIME and lateness.remark:
-        return ExpectationReport(name, "inconclusive", f"{_figure(value)}; {lateness.remark}")
+    if expectation.name in OF_TIME and remark:
+        return ExpectationReport(name, "inconclusive", f"{_figure(value)}; {remark}")
     holds = OPERATORS[expectation.op](value, expectation.value)
-    return ExpectationReport(name, "pass" if holds else "fail", f"got {_figure(value)}")
+    return ExpectationReport(name, "pass" if holds else wrong, f"got {_figure(value)}")
 
 
 def _statement(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from netem.topology.engines import tc_cannot
 from netem.topology.errors import shown
 from netem.topology.fault_checks import check_faults
+from netem.topology.headroom import Cable
 from netem.topology.link_model import LinkSpec
 from netem.topology.model import MAX_IN_SEGMENT, MAX_ROUTES, Lab
 from netem.topology.mtu import mtu_sum
@@ -31,7 +32,6 @@ from netem.topology.settings import (
 from netem.topology.shape import idle_keys
 from netem.topology.spelling import suggestion
 from netem.topology.srv6 import Srv6
-from netem.topology.switches import Cable
 from netem.topology.wiring import Wiring, node_of
 from netem.topology.workload_checks import WorkloadCheck
 

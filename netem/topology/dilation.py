@@ -95,11 +95,19 @@ class Need(NamedTuple):
 
     factor: float
     who: str  # "t0-p0-0", or "all nodes together"
+    is_reaction: bool = False  # it is about being in time, see netem.topology.headroom
 
     @property
     def rounded(self) -> int:
         """The dilation that `auto` means."""
         return next(step for step in _steps() if step >= self.factor or step >= HIGHEST)
+
+    def shortfall(self, dilation: int) -> str:
+        """Say what this host cannot do at a smaller dilation."""
+        times = f"{self.factor / dilation:.1f} times"
+        if self.is_reaction:
+            return f"{self.who} would have to obey a pause {times} sooner than it can promise"
+        return f"with full links {self.who} would take {times} what it can give"
 
 
 def need(streams: Iterable[Stream], kinds: Mapping[str, str], calibration: Calibration) -> Need:

@@ -126,8 +126,8 @@ def _remarks(
         least = min(needed.rounded, HIGHEST)
         advice = f"auto takes {least}" if least > dilation else "lower its rates"
         yield (
-            f"dilation {dilation} is too small for this host: with full links {needed.who}"
-            f" would take {needed.factor / dilation:.1f} times what it can give; {advice}"
+            f"dilation {dilation} is too small for this host: {needed.shortfall(dilation)};"
+            f" {advice}"
         )
     for link in lab.topology.links:
         longest = max(egresses[port].delay for port in link.endpoints)

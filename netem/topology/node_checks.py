@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 from netem.topology.errors import shown
+from netem.topology.headroom import Cable
 from netem.topology.model import HostKeys, Lab, NodeSpec
 from netem.topology.reading import keys_of
 from netem.topology.settings import kind_of, switch_keys, traits
 from netem.topology.srv6 import ADJACENT, DECAPSULATING, PathError, Srv6, usid_of
 from netem.topology.srv6_model import SidSpec
 from netem.topology.switch_model import SwitchKeys
-from netem.topology.switches import Cable, memory_problems, problems, switch_plan
+from netem.topology.switches import memory_problems, problems, switch_plan
 from netem.topology.wiring import Wiring
 
 _SWITCH_KEYS = frozenset(keys_of(SwitchKeys))

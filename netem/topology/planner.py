@@ -28,6 +28,7 @@ from netem.topology.engines import (
 )
 from netem.topology.errors import LabError
 from netem.topology.fault_model import ChangeSpec, EventSpec, FaultSpec
+from netem.topology.headroom import Cable, reaction_need
 from netem.topology.link_model import LinkSpec
 from netem.topology.model import Lab, NodeSpec
 from netem.topology.mtu import mtu_sum
@@ -62,7 +63,7 @@ from netem.topology.settings import (
 from netem.topology.shape import changed, written_keys
 from netem.topology.srv6 import Srv6, plane_of_router
 from netem.topology.switch_plan import NicPlan, SwitchPlan
-from netem.topology.switches import Cable, nic_plan, switch_plan, trim_how
+from netem.topology.switches import nic_plan, switch_plan, trim_how
 from netem.topology.wiring import Wiring, node_of
 from netem.topology.workload import Pairing
 from transports.clock import Ns, S
@@ -403,7 +404,17 @@ class _Planner:
                 streams.append(Stream(sender, wire, packets))
                 sender = wire
             streams.append(Stream(sender, receiver, packets))
-        return need(streams, kinds, calibration)
+        reactions = (self._reaction(name, spec) for name, spec in self._specs.items())
+        return max(need(streams, kinds, calibration), *reactions, key=lambda one: one.factor)
+
+    def _reaction(self, name: str, spec: NodeSpec) -> Need:
+        """Return what the pauses of a switch ask of those who are to obey them."""
+        if kind_of(spec) != "switch":
+            return Need(0.0, "")
+        cables = self._cables(name)
+        keys = switch_keys(self._lab, spec)
+        plan = switch_plan(keys, name=name, seed=self._lab.seed, cables=cables)
+        return reaction_need(name, plan, cables)
 
     def _course(self, flow: Flow) -> Course:
         pair = flow.pair

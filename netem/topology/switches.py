@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from netem.topology import draw
+from netem.topology.headroom import Cable, headroom
 from netem.topology.layers import laid
 from netem.topology.reading import SpecT
 from netem.topology.spelling import suggestion
@@ -49,20 +50,10 @@ from netem.topology.switch_plan import (
     WatchdogPlan,
 )
 from netem.topology.units import format_size
-from transports.clock import Ns, S
-from wire.ethernet import ETHERNET, VLAN
 
 # mrc.md 12.6: a quarter of the link for control and trimmed packets.
 TRIMMED_WEIGHT, DATA_WEIGHT = 1, 3
 MIN_TRIM, MAX_TRIM = 64, 9216  # bytes of a frame: the shortest frame, the longest MTU in use
-
-
-class Cable(NamedTuple):
-    """What the headroom of a lossless class depends on, of one of the switch's links."""
-
-    rate: int | None
-    delay: Ns
-    mtu: int
 
 
 def switch_plan(
@@ -267,20 +258,6 @@ def _pfc(keys: PfcKeys, cables: tuple[Cable, ...]) -> PfcPlan:
         xon_offset=keys.xon_offset or 0,
         quanta=keys.quanta or default.quanta,
     )
-
-
-def headroom(cables: tuple[Cable, ...]) -> int:
-    """Return what may still arrive at one port after it has asked for silence, in bytes.
-
-    switch.md 5: what the cable holds in both directions; a frame of ours that the pause frame
-    waits behind, one that the peer has begun, and one that was on its way into the queue.
-    """
-    return max((_in_flight(cable) for cable in cables), default=0)
-
-
-def _in_flight(cable: Cable) -> int:
-    frames = 3 * (cable.mtu + ETHERNET.size + VLAN.size)
-    return frames + (0 if cable.rate is None else -(-2 * cable.delay * cable.rate // (8 * S)))
 
 
 # -- trimming --------------------------------------------------------------------------------
