@@ -15,7 +15,11 @@ from wire.ipv6 import Ipv6
 from wire.pfc import Pfc
 from wire.roce import eths
 from wire.roce.bth import Bth
+from wire.roce.cm import connection as cm
+from wire.roce.cm import migration, sidr
+from wire.roce.cm.ip_service import IpHeader
 from wire.roce.grh import Grh
+from wire.roce.mad import ClassPortInfo, Mad
 from wire.roce.opcodes import OPCODES, Payload
 from wire.roce.packet import RocePacket
 from wire.srh import Srh, Tlv, TlvType, padding
@@ -72,6 +76,53 @@ EXTENSIONS = {
     eths.Feth: st.builds(eths.Feth, uint(2), uint(4)),
 }
 grhs = st.builds(Grh, octets(16), octets(16), uint(16), uint(8), uint(8), uint(8), uint(20))
+mads = st.builds(
+    Mad, uint(8), uint(8), uint(8), uint(16), uint(16), uint(64), uint(16), uint(32)
+)
+class_port_infos = st.builds(
+    ClassPortInfo, uint(8), uint(8), uint(16), uint(27), uint(5),
+    octets(16), uint(8), uint(4), uint(20), uint(16), uint(16), uint(24), uint(32),
+    octets(16), uint(8), uint(4), uint(20), uint(16), uint(16), uint(8), uint(24), uint(32),
+)  # fmt: skip
+cm_paths = st.builds(
+    cm.Path, uint(16), uint(16), octets(16), octets(16), uint(20), uint(6), uint(8), uint(8),
+    uint(4), flag, uint(5),
+)  # fmt: skip
+info_lengths = st.integers(0, 72)
+CM_MESSAGES = {
+    "REQ": st.builds(
+        cm.Req, uint(32), uint(64), uint(64), uint(24), uint(24), uint(8), uint(8), uint(5),
+        uint(5), uint(2), flag, uint(3), uint(16), uint(4), uint(3), uint(4), flag, uint(3),
+        cm_paths, cm_paths, octets(92), uint(24), uint(32), uint(24), uint(24), flag,
+    ),
+    "REP": st.builds(
+        cm.Rep, uint(32), uint(32), uint(24), uint(24), uint(8), uint(8), uint(5), uint(2),
+        flag, uint(3), flag, uint(64), octets(196), uint(32), uint(8), uint(24), uint(8),
+        uint(8),
+    ),
+    "RTU": st.builds(cm.Rtu, uint(32), uint(32), octets(224)),
+    "MRA": st.builds(cm.Mra, uint(32), uint(32), uint(2), uint(5), octets(222)),
+    "REJ": st.builds(
+        cm.Rej, uint(32), uint(32), uint(2), uint(16), info_lengths, octets(72), octets(148)
+    ),
+    "DREQ": st.builds(cm.Dreq, uint(32), uint(32), uint(24), octets(220)),
+    "DREP": st.builds(cm.Drep, uint(32), uint(32), octets(224)),
+    "LAP": st.builds(
+        migration.Lap, uint(32), uint(32), uint(24), uint(5), uint(16), uint(16), octets(16),
+        octets(16), uint(20), uint(8), uint(8), uint(6), uint(4), flag, uint(5), octets(168),
+    ),
+    "APR": st.builds(
+        migration.Apr, uint(32), uint(32), uint(8), info_lengths, octets(72), octets(148)
+    ),
+    "SIDR_REQ": st.builds(sidr.SidrReq, uint(32), uint(64), uint(16), octets(216)),
+    "SIDR_REP": st.builds(
+        sidr.SidrRep, uint(32), uint(8), uint(24), uint(64), uint(32), info_lengths, octets(72),
+        octets(136), uint(16), uint(8),
+    ),
+}  # fmt: skip
+ip_headers = st.sampled_from((4, 16)).flatmap(
+    lambda size: st.builds(IpHeader, uint(16), octets(size), octets(size))
+)
 options = st.builds(
     icmpv6.Option, uint(8), st.integers(0, 3).flatmap(lambda units: octets(6 + 8 * units))
 )
@@ -192,6 +243,21 @@ CODECS = {
     "BTH": Codec(bths, Bth.unpack_from),
     **{kind.__name__: Codec(st_, kind.unpack_from) for kind, st_ in EXTENSIONS.items()},
     "GRH": Codec(grhs, Grh.unpack_from),
+    "MAD": Codec(mads, Mad.unpack_from),
+    "ClassPortInfo": Codec(class_port_infos, ClassPortInfo.unpack_from),
+    "CM path": Codec(cm_paths, cm.Path.unpack_from),
+    "REQ": Codec(CM_MESSAGES["REQ"], cm.Req.unpack_from),
+    "REP": Codec(CM_MESSAGES["REP"], cm.Rep.unpack_from),
+    "RTU": Codec(CM_MESSAGES["RTU"], cm.Rtu.unpack_from),
+    "MRA": Codec(CM_MESSAGES["MRA"], cm.Mra.unpack_from),
+    "REJ": Codec(CM_MESSAGES["REJ"], cm.Rej.unpack_from),
+    "DREQ": Codec(CM_MESSAGES["DREQ"], cm.Dreq.unpack_from),
+    "DREP": Codec(CM_MESSAGES["DREP"], cm.Drep.unpack_from),
+    "LAP": Codec(CM_MESSAGES["LAP"], migration.Lap.unpack_from),
+    "APR": Codec(CM_MESSAGES["APR"], migration.Apr.unpack_from),
+    "SIDR_REQ": Codec(CM_MESSAGES["SIDR_REQ"], sidr.SidrReq.unpack_from),
+    "SIDR_REP": Codec(CM_MESSAGES["SIDR_REP"], sidr.SidrRep.unpack_from),
+    "IP CM header": Codec(ip_headers, IpHeader.unpack_from),
     "SRH": Codec(srhs, Srh.unpack_from),
     "SRH TLV": Codec(tlvs, Tlv.unpack_from),
     **{

@@ -110,6 +110,55 @@ def masked(mask: str):
     return lambda raw: bytes(byte & bit for byte, bit in zip(raw, bits, strict=True))
 
 
+def holes(size: int, text: str) -> bytes:
+    """Return the mask of reserved bits that `text` names: bytes, "24-27", or bits, "90:0f"."""
+    mask = bytearray(size)
+    for word in text.split():
+        where, _, bits = word.partition(":")
+        first, _, last = where.partition("-")
+        for at in range(int(first), int(last or first) + 1):
+            mask[at] = int(bits or "ff", 16)
+    return bytes(mask)
+
+
+# Reserved bits of the communication manager's messages, IBTA vol. 1, section 12.6.
+HOLES = {
+    "MAD": holes(24, "18-19"),
+    "ClassPortInfo": holes(72, "32"),
+    "CM path": holes(44, "38:0f 39:c0 42:07 43:07"),
+    "REQ": holes(232, "4 24-27 90:0f 91:c0 94:07 95:07 134:0f 135:c0 138:07 139:07"),
+    "REP": holes(232, "27:0f"),
+    "RTU": holes(232, ""),
+    "MRA": holes(232, "8:3f 9:07"),
+    "REJ": holes(232, "8:3f 9:01"),
+    "DREQ": holes(232, "11"),
+    "DREP": holes(232, ""),
+    "LAP": holes(232, "8-11 15:07 16-19 58:0f 61:c0 62:07 63:07"),
+    "APR": holes(232, "10-11"),
+    "SIDR_REQ": holes(232, "6-7"),
+    "SIDR_REP": holes(232, ""),
+}
+
+
+def without_holes(name: str):
+    """Return a forger that clears reserved bits and what else cannot be anything."""
+
+    def forge(raw):
+        if name == "MAD":
+            raw = put(raw, 0, "!B", 1)
+        if name in {"REJ", "APR", "SIDR_REP"}:
+            at, shift = {"REJ": (9, 1), "APR": (8, 0), "SIDR_REP": (5, 0)}[name]
+            raw = put(raw, at, "!B", raw[at] % 73 << shift)
+        return bytes(byte & ~hole for byte, hole in zip(raw, HOLES[name], strict=True))
+
+    return forge
+
+
+def ip_header(raw):
+    raw = put(raw, 0, "!BB", 0, 0x40 if raw[1] & 1 else 0x60)
+    return raw if raw[1] == 0x60 else raw[:4] + bytes(12) + raw[16:20] + bytes(12) + raw[32:]
+
+
 RAW = {
     "Ethernet": Raw(14, lambda raw: put(raw, 12, "!B", raw[12] & 0x7F)),
     "802.1Q": Raw(18, lambda raw: put(raw, 12, "!H", 0x8100)),
@@ -133,6 +182,8 @@ RAW = {
     "Ieth": Raw(4),
     "Feth": Raw(4, masked("0000003f")),
     "GRH": Raw(40, ipv6),
+    **{name: Raw(len(mask), without_holes(name)) for name, mask in HOLES.items()},
+    "IP CM header": Raw(36, ip_header),
     "SRH": Raw(88, srh),
     "SRH TLV": Raw(20, lambda raw: put(raw, 0, "!BB", raw[0] | 1, 18)),
     "WireGuard Initiation": Raw(148, lambda raw: put(raw, 0, "<I", 1)),
@@ -149,6 +200,7 @@ RESERVED = {
     "Rdeth": "ff000000",
     "Xrceth": "ff000000",
     "Feth": "ffffffc0",
+    **{name: mask.hex() for name, mask in HOLES.items() if any(mask)},
 }
 
 
