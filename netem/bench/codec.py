@@ -13,9 +13,9 @@ from time import process_time_ns
 
 from netem.bench.figures import Benchmark, Ceiling
 from transports.clock import S
-from transports.roce.attributes import AddressHandle
+from transports.roce.attributes import AddressHandle, Peer
 from transports.roce.bursts import Burst
-from transports.roce.templates import Ipv6Template, Peer
+from transports.roce.templates import Ipv6Template
 from wire.codec import ReadBuffer
 from wire.ethernet import ETHERNET, Ethernet, EtherType
 from wire.ipv4 import Protocol

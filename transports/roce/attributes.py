@@ -4,8 +4,7 @@
     any --> RESET, any --> ERR
 
 Each transition has a row per service: what must be given, and what may be. Anything else is
-refused by name, before anything changes. UC and UD have their rows here although no machine of
-theirs is built yet: this table, and `Service` in wire, are their door.
+refused by name, before anything changes.
 
     state   receive WR   send WR    incoming requests   outgoing requests
     RESET   refused      refused    dropped             none
@@ -19,8 +18,12 @@ theirs is built yet: this table, and `Service` in wire, are their door.
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypedDict
+from typing import NamedTuple, Self, TypedDict
 
+from wire.codec import ReadBuffer
+from wire.ipv4 import Ipv4
+from wire.ipv6 import Ipv6
+from wire.roce.grh import unpack_received
 from wire.roce.opcodes import Service
 
 
@@ -62,6 +65,27 @@ class AddressHandle:
         ):
             if not 0 <= getattr(self, name) < 1 << bits:
                 raise ValueError(f"{name} {getattr(self, name):#x} does not fit {bits} bits")
+
+    @classmethod
+    def back_to(cls, grh: ReadBuffer, udp_source_port: int = 0xC000) -> Self:
+        """Return how to reach the sender of a UD message by the 40 bytes that precede it.
+
+        Its traffic class is kept, as in `ibv_init_ah_from_wc`. Raise DecodeError if the bytes
+        are no such header. Where the message came to a group, `local_ip` is the group's.
+        """
+        ip = unpack_received(grh)
+        traffic_class = ip.tos if isinstance(ip, Ipv4) else ip.traffic_class
+        flow_label = ip.flow_label if isinstance(ip, Ipv6) else 0
+        return cls(ip.dst, ip.src, traffic_class, flow_label, udp_source_port=udp_source_port)
+
+
+class Peer(NamedTuple):
+    """What all packets to one queue pair have in common."""
+
+    ah: AddressHandle
+    dest_qp: int
+    p_key: int
+    mig_req: bool
 
 
 class QpAttributes(TypedDict, total=False):

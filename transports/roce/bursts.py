@@ -6,6 +6,7 @@ Requester and responder decide in bursts; the device turns one into packets, eit
 
 from typing import NamedTuple
 
+from transports.roce.attributes import Peer
 from transports.roce.psn import psn_add
 from wire.codec import ReadBuffer
 from wire.roce.bth import BTH
@@ -28,6 +29,7 @@ class Burst(NamedTuple):
     solicited: bool = False
     transmission: int = 1  # 1: sent for the first time
     why: str = ""  # it is sent again
+    to: Peer | None = None  # where it goes, if not to the one peer of its queue pair
 
     def split(self, packets: int) -> tuple["Burst", "Burst"]:
         """Return the first `packets` and the rest as two bursts; there must be a rest."""

@@ -54,6 +54,8 @@ class WorkCompletion:
 
     `byte_len` counts payload of a receive, a READ or an atomic; it is 0 after an error.
     `solicited` says that a completion queue armed for solicited events only would fire.
+    `src_qp` is of a UD message; `has_grh` says that its buffer begins with 40 bytes of header,
+    which `byte_len` counts.
     """
 
     wr_id: int
@@ -64,4 +66,6 @@ class WorkCompletion:
     imm_data: int | None = None
     invalidated_r_key: int | None = None
     solicited: bool = False
+    src_qp: int | None = None
+    has_grh: bool = False
     detail: str = ""  # of an error, one line: QP, PSN, tries, elapsed time

@@ -5,6 +5,9 @@ payload and where it goes. The ICRC covers a header that we never see, so it is 
 addresses. That works over IPv6 only: there, all that we do not know is masked. IPv4 has an
 identification, which the ICRC covers and the kernel chooses.
 
+A UD message lands behind its IP header: one is made up, in which what the kernel does not tell,
+traffic class, flow label and hop limit, is zero. Multicast groups are for frame mode.
+
 Equal packets of one queue pair leave as one train where `trains` says that the way is clear.
 """
 
@@ -16,13 +19,13 @@ from typing import NamedTuple
 from transports.clock import Ns
 from transports.roce import train
 from transports.roce.arrivals import MIDDLES, PAD_BITS, Arrival
-from transports.roce.attributes import AddressHandle
+from transports.roce.attributes import AddressHandle, Peer
 from transports.roce.bursts import OVERHEAD, Burst, max_packets
 from transports.roce.port import DeviceConfig, Port
 from transports.roce.psn import MASK, psn_add
 from transports.roce.qp import QueuePair
 from transports.roce.refusals import RefusalReason
-from transports.roce.templates import WORD, Ipv6Template, Peer
+from transports.roce.templates import WORD, Ipv6Template, PeerTemplates
 from wire.codec import ReadBuffer
 from wire.ipv4 import Protocol
 from wire.ipv6 import IPV6
@@ -33,6 +36,7 @@ from wire.udp import UDP
 
 _HEADERS = IPV6.size + UDP.size
 _MIN_PAYLOAD = BTH.size + ICRC.size
+_VERSION = 0x60000000
 _VERSION_MASKED = 0x6FFFFFFF  # traffic class and flow label as ones
 _HOP_LIMIT_MASKED = 0xFF
 _CHECKSUM_MASKED = 0xFFFF
@@ -81,6 +85,7 @@ class DatagramDevice(Port):
         super().__init__(replace(config, addresses=addresses), rng)
         self.trains = trains
         self._templates: dict[int, tuple[AddressHandle, Ipv6Template]] = {}
+        self._templates_to = PeerTemplates(lambda peer: Ipv6Template(peer, skip=_HEADERS))
         # What did not fit the last train, and how much of it has gone.
         self._held: tuple[QueuePair, Burst, int] | None = None
         self._heads: dict[tuple[bytes, int, _Flow], _Head] = {}  # by size and flow, too
@@ -133,6 +138,8 @@ class DatagramDevice(Port):
         arrival = Arrival(
             head.opcode, head.bits, head.p_key, head.qp_word, word, view, 0, size - ICRC.size
         )
+        if head.qp.ah is None:  # UD
+            arrival = _behind_headers(arrival, flow)
         return self._deliver(head.qp, arrival, now)
 
     def _receive_run(
@@ -202,7 +209,7 @@ class DatagramDevice(Port):
             segment = train.segment_size(burst)
             room = max_packets(segment) if self.trains else 1
             left = burst.packets - start
-            template = self._template(qp)
+            template = self._template(qp, burst.to)
             if left >= room and burst.packets > 1:  # a train of one burst
                 self._held = (qp, burst, start + room) if left > room else None
                 payload = train.cut(template, burst, start, room)
@@ -212,7 +219,7 @@ class DatagramDevice(Port):
                 bursts = [burst.split(start)[1] if start else burst]
                 count = left + self._join(qp, bursts, segment, room - left, now)
                 payload = train.render(template, bursts, segment)
-            ah = qp.ah
+            ah = qp.ah if burst.to is None else burst.to.ah
             assert ah is not None
             yield Datagram(
                 ah.remote_ip,
@@ -254,8 +261,10 @@ class DatagramDevice(Port):
             joined += more.packets
         return joined
 
-    def _template(self, qp: QueuePair) -> Ipv6Template:
-        """Return the template of `qp`, a new one if its peer has changed."""
+    def _template(self, qp: QueuePair, to: Peer | None) -> Ipv6Template:
+        """Return the template for what `qp` sends: to its own peer, if that is not said."""
+        if to is not None:
+            return self._templates_to.get(to)
         made = self._templates.get(qp.qp_num)
         assert qp.ah is not None
         if made is not None and made[0] is qp.ah:
@@ -277,5 +286,18 @@ def _fits(burst: Burst, before: Burst, segment: int) -> bool:
     """Say whether `burst` may follow `before` in a train of segments of that size."""
     size = train.segment_size(burst)
     return (size == segment or (size < segment and burst.packets == 1)) and (
-        burst.transmission == before.transmission and burst.why == before.why
+        burst.transmission == before.transmission
+        and burst.why == before.why
+        and burst.to == before.to
     )
+
+
+def _behind_headers(arrival: Arrival, flow: _Flow) -> Arrival:
+    """Return `arrival`, a UDP payload, with an IP and a UDP header before it."""
+    src_ip, dst_ip, src_port = flow
+    length = UDP.size + len(arrival.view)
+    headers = IPV6.pack(_VERSION, length, Protocol.UDP, 0, src_ip, dst_ip) + UDP.pack(
+        src_port, UDP_PORT, length, 0
+    )
+    view = memoryview(headers + bytes(arrival.view))
+    return arrival._replace(view=view, bth=_HEADERS, end=_HEADERS + arrival.end)

@@ -19,14 +19,14 @@ from typing import NamedTuple
 
 from transports.clock import Ns
 from transports.roce.arrivals import Arrival
-from transports.roce.attributes import AddressHandle
+from transports.roce.attributes import AddressHandle, Peer
 from transports.roce.flows import Flow, Flows, checksum_is_right
 from transports.roce.port import DeviceConfig, Port
 from transports.roce.qp import QueuePair
 from transports.roce.refusals import RefusalReason
 from transports.roce.templates import (
     WORD,
-    Peer,
+    PeerTemplates,
     Template,
     identifications,
     make_template,
@@ -66,6 +66,7 @@ class Device(Port):
         super().__init__(config, rng)
         self._ids = identifications(rng.randrange(0xFFFF))
         self._templates: dict[int, tuple[AddressHandle, Template]] = {}
+        self._templates_to = PeerTemplates(lambda peer: make_template(peer, self._ids))
         self._flows = Flows()
         self._rendered: deque[Outgoing] = deque()
 
@@ -130,17 +131,9 @@ class Device(Port):
             return RefusalReason.UDP_LENGTH
         stop = 20 + length - ICRC.size
         arrival = Arrival(opcode, bits, p_key, qp_word, word, view, _V4_BTH, stop)
-        qp = self._admit(arrival, source, destination)
-        if not isinstance(qp, QueuePair):
-            return qp
-        if ICRC.unpack_from(view, stop)[0] != icrc(view[:stop]):
-            return RefusalReason.ICRC
-        self._flows.remember(qp, arrival, total)
-        return self._deliver(qp, arrival, now)
+        return self._receive_packet(arrival, source, destination, total, now)
 
-    def _receive_v6(  # noqa: PLR0911 - one return per check
-        self, view: memoryview, now: Ns
-    ) -> RefusalReason | None:
+    def _receive_v6(self, view: memoryview, now: Ns) -> RefusalReason | None:
         if len(view) < _V6.size:
             return RefusalReason.IP_LENGTH
         (
@@ -157,13 +150,25 @@ class Device(Port):
             return RefusalReason.UDP_LENGTH
         stop = 40 + length - ICRC.size
         arrival = Arrival(opcode, bits, p_key, qp_word, word, view, _V6_BTH, stop)
-        qp = self._admit(arrival, source, destination)
-        if not isinstance(qp, QueuePair):
-            return qp
+        return self._receive_packet(arrival, source, destination, 40 + payload, now)
+
+    def _receive_packet(
+        self, arrival: Arrival, source: bytes, destination: bytes, length: int, now: Ns
+    ) -> RefusalReason | None:
+        """Take an IP packet of `length` bytes whose IP and UDP headers are right."""
+        admitted = self._admit(arrival, source, destination)
+        is_for_group = admitted is RefusalReason.DEST_QP and self._is_for_group(
+            arrival, destination
+        )
+        if isinstance(admitted, RefusalReason) and not is_for_group:
+            return admitted
+        view, stop = arrival.view, arrival.end
         if ICRC.unpack_from(view, stop)[0] != icrc(view[:stop]):
             return RefusalReason.ICRC
-        self._flows.remember(qp, arrival, 40 + payload)
-        return self._deliver(qp, arrival, now)
+        if isinstance(admitted, RefusalReason):
+            return self._deliver_to_group(arrival, destination, now)
+        self._flows.remember(admitted, arrival, length)
+        return self._deliver(admitted, arrival, now)
 
     def transmit(self, now: Ns) -> Iterator[Outgoing]:
         """Hand out what is to be sent now; may be drained in part and resumed."""
@@ -175,15 +180,17 @@ class Device(Port):
                 return
             sender, burst = turn
             qp = self._qps[sender.qp_num]
-            packets = self._template(qp).render(burst)
+            packets = self._template(qp, burst.to).render(burst)
             self._count(qp, burst)
             qp_num, psn, transmission, why = qp.qp_num, burst.psn, burst.transmission, burst.why
             for packet in packets:
                 self._rendered.append(Outgoing(packet, qp_num, psn, transmission, why))
                 psn = (psn + 1) & 0xFFFFFF
 
-    def _template(self, qp: QueuePair) -> Template:
-        """Return the template of `qp`, a new one if its peer has changed."""
+    def _template(self, qp: QueuePair, to: Peer | None) -> Template:
+        """Return the template for what `qp` sends: to its own peer, if that is not said."""
+        if to is not None:
+            return self._templates_to.get(to)
         made = self._templates.get(qp.qp_num)
         assert qp.ah is not None
         if made is not None and made[0] is qp.ah:

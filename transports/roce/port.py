@@ -4,6 +4,9 @@ A packet is looked at in the order of IBTA vol. 1, section 9.6.1: lengths and op
 version, destination queue pair and its service, the queue pair's state, the addresses, the
 P_Key, and last, because it costs most, the ICRC. What fails is dropped without an answer,
 counted by reason, and has changed nothing.
+
+A UD queue pair has no one peer: there the destination must be an address of the port, or a
+group that the queue pair is attached to, and the source may be anybody.
 """
 
 import random
@@ -14,24 +17,29 @@ from dataclasses import dataclass
 from transports.clock import Ns
 from transports.roce.agenda import Agenda
 from transports.roce.arrivals import HEADERS_SIZE, Arrival
+from transports.roce.attributes import PATH_MTUS
 from transports.roce.bursts import Burst
 from transports.roce.events import Event, Refused
 from transports.roce.memory import MemoryRegion, MemoryTable
+from transports.roce.psn import MASK
 from transports.roce.qp import PortConfig, QpConfig, QueuePair
 from transports.roce.refusals import RefusalReason
+from transports.roce.ud import GSI_QP_NUM
 from wire.roce.opcodes import OPCODES, Opcode, Service
 
 _FIRST_QP_NUM = 0x11  # 0 is nobody, 1 is the GSI; the small ones are left to other services
 _LAST_QP_NUM = 0xFFFFFE
 _ACKNOWLEDGE = Opcode.RC_ACKNOWLEDGE.value
 _CNP = Opcode.CNP.value
-_P_KEY_MEMBER = 0x8000
+_FULL_MEMBER = 0x8000
+MULTICAST_QP_NUM = 0xFFFFFF  # DestQP of what goes to a group. IBTA vol. 1, section 3.5.3
 
 # By opcode: bytes of BTH and extension headers, service, whether it is a request.
 _Row = tuple[int, Service, bool]
 _ROWS: list[_Row | None] = [None] * 256
 for _opcode, _info in OPCODES.items():
     _ROWS[_opcode] = HEADERS_SIZE[_opcode], _info.service, _info.is_request
+_SERVICES = (Service.RC, Service.UC, Service.UD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,7 @@ class DeviceConfig:
     p_keys: tuple[int, ...] = (0xFFFF,)
     mig_req: bool = True  # MigReq of what is sent: 1, migrated, unless a peer wants 0
     traces: bool = False  # each refused packet makes an event, too
+    active_mtu: int = 4096  # bytes of payload; the longest UD message, the largest path MTU
 
     def __post_init__(self) -> None:
         for address in self.addresses:
@@ -49,6 +58,9 @@ class DeviceConfig:
                 raise ValueError(f"address {address.hex()} is neither 4 nor 16 bytes long")
         if not self.p_keys:
             raise ValueError("p_keys is empty")
+        if self.active_mtu not in PATH_MTUS:
+            legal = ", ".join(map(str, PATH_MTUS))
+            raise ValueError(f"active_mtu is {self.active_mtu}, legal is {legal}")
 
 
 class Port:
@@ -61,8 +73,11 @@ class Port:
         self.received_packets = 0
         self.sent_packets = 0
         self._rng = rng
-        self._port = PortConfig(frozenset(config.addresses), config.p_keys)
+        self._port = PortConfig(
+            frozenset(config.addresses), config.p_keys, config.active_mtu, config.mig_req
+        )
         self._qps: dict[int, QueuePair] = {}
+        self._groups: dict[bytes, list[QueuePair]] = {}  # multicast address to members
         self._next_qp_num = _FIRST_QP_NUM
         self._agenda = Agenda()
         self._events: deque[Event] = deque()
@@ -104,20 +119,24 @@ class Port:
         """Return a new queue pair in RESET.
 
         A number that is not given counts up, so that one is not used again at once. Raise
-        ValueError for a service that is not built, or a number in use or reserved.
+        ValueError for a service that is not built, or a number in use or reserved. Number 1 is
+        the GSI, which is UD.
         """
-        if service is not Service.RC:
-            raise ValueError(f"service is {service}, built is RC")
+        if service not in _SERVICES:
+            built = ", ".join(_SERVICES)
+            raise ValueError(f"service is {service}, built are {built}")
         if not self.memory.has_pd(pd):
             raise ValueError(f"pd {pd} was never allocated")
         if qp_num is None:
             qp_num = self._new_qp_num()
-        if not 1 < qp_num <= _LAST_QP_NUM or qp_num in self._qps:
+        first = GSI_QP_NUM if service is Service.UD else GSI_QP_NUM + 1
+        if not first <= qp_num <= _LAST_QP_NUM or qp_num in self._qps:
             raise ValueError(f"qp_num {qp_num:#x} is reserved or in use")
         qp = QueuePair(
             qp_num,
             pd,
             config or QpConfig(),
+            service=service,
             port=self._port,
             memory=self.memory,
             events=self._events,
@@ -131,6 +150,31 @@ class Port:
         del self._qps[qp.qp_num]
         qp.generation += 1
         self._agenda.forget(qp)
+        for group in [group for group, members in self._groups.items() if qp in members]:
+            self.detach_multicast(qp, group)
+
+    def attach_multicast(self, qp: QueuePair, group: bytes) -> None:
+        """Let `qp` receive what is sent to the multicast address `group`.
+
+        Twice is once. Raise ValueError for an address that is no group's, or a queue pair that
+        is not UD. IBTA vol. 1, section 10.5.
+        """
+        if qp.service is not Service.UD:
+            raise ValueError(f"service is {qp.service}, only UD has multicast")
+        if not is_multicast(group):
+            raise ValueError(f"address {group.hex()} is not a multicast address")
+        members = self._groups.setdefault(group, [])
+        if qp not in members:
+            members.append(qp)
+
+    def detach_multicast(self, qp: QueuePair, group: bytes) -> None:
+        """Undo `attach_multicast`. Raise ValueError if `qp` is not attached to `group`."""
+        members = self._groups.get(group, [])
+        if qp not in members:
+            raise ValueError(f"QP {qp.qp_num:#x} is not attached to {group.hex()}")
+        members.remove(qp)
+        if not members:
+            del self._groups[group]
 
     def _new_qp_num(self) -> int:
         while self._next_qp_num in self._qps:
@@ -192,34 +236,78 @@ class Port:
         self, arrival: Arrival, source: bytes, destination: bytes
     ) -> QueuePair | RefusalReason:
         """Return the queue pair that a packet is for, or why there is none."""
-        opcode, bits, p_key, qp_word, _, _, bth, end = arrival
-        row = _ROWS[opcode]
-        if row is None:
-            return RefusalReason.OPCODE
-        size, service, is_request = row
-        if end - bth < size + (bits >> 4 & 3):
-            return RefusalReason.PACKET_LENGTH
-        if bits & 0x0F:
-            return RefusalReason.TVER
-        qp = self._qps.get(qp_word & 0xFFFFFF)
+        row = _row(arrival)
+        if isinstance(row, RefusalReason):
+            return row
+        _, service, is_request = row
+        qp = self._qps.get(arrival.qp_word & MASK)
         if qp is None:
             return RefusalReason.DEST_QP
-        if service is not qp.service and opcode != _CNP:
+        if service is not qp.service and arrival.opcode != _CNP:
             return RefusalReason.SERVICE
         ah = qp.ah
-        if ah is None or not (qp.takes_requests if is_request else qp.takes_responses):
+        if not (qp.takes_requests if is_request else qp.takes_responses):
             return RefusalReason.QP_STATE
-        if destination != ah.local_ip:
-            return RefusalReason.DESTINATION_ADDRESS
-        if source != ah.remote_ip:
-            return RefusalReason.SOURCE_ADDRESS
-        if (p_key ^ qp.p_key) & 0x7FFF or not (p_key | qp.p_key) & _P_KEY_MEMBER:
+        if ah is None:  # UD
+            if destination not in self._port.addresses:
+                return RefusalReason.DESTINATION_ADDRESS
+        else:
+            if destination != ah.local_ip:
+                return RefusalReason.DESTINATION_ADDRESS
+            if source != ah.remote_ip:
+                return RefusalReason.SOURCE_ADDRESS
+        p_key = arrival.p_key
+        # Most often it is our own, as a full member; has_p_key is the rule.
+        if not (p_key == qp.p_key >= _FULL_MEMBER or qp.has_p_key(p_key)):
             return RefusalReason.P_KEY
         return qp
 
+    def _is_for_group(self, arrival: Arrival, destination: bytes) -> bool:
+        """Say whether a packet that nobody else admits goes to a group with members here."""
+        return (
+            arrival.qp_word & MASK == MULTICAST_QP_NUM
+            and destination in self._groups
+            and OPCODES[arrival.opcode].service is Service.UD
+        )
+
+    def _deliver_to_group(
+        self, arrival: Arrival, destination: bytes, now: Ns
+    ) -> RefusalReason | None:
+        """Hand each member of a group its own; say why, if nobody has taken it."""
+        taken, reason = False, None
+        for qp in self._groups[destination]:
+            if not qp.takes_requests:
+                reason = RefusalReason.QP_STATE
+            elif not qp.has_p_key(arrival.p_key):
+                reason = RefusalReason.P_KEY
+            else:
+                reason = qp.receive(arrival, now)
+                taken |= reason is None
+        return None if taken else reason
+
     def _deliver(self, qp: QueuePair, arrival: Arrival, now: Ns) -> RefusalReason | None:
-        """Hand a packet that passed every check to its queue pair."""
+        """Hand a packet that passed every check to its queue pair.
+
+        If that is a UD one, the view of `arrival` begins with the IP header.
+        """
         if arrival.opcode == _CNP:
             # Limit: nothing here paces, so a congestion notification has no effect yet.
             return RefusalReason.CNP
         return qp.receive(arrival, now)
+
+
+def _row(arrival: Arrival) -> _Row | RefusalReason:
+    """Return what the opcode of a packet is, or what is wrong with its BTH by itself."""
+    row = _ROWS[arrival.opcode]
+    if row is None:
+        return RefusalReason.OPCODE
+    if arrival.end - arrival.bth < row[0] + (arrival.bits >> 4 & 3):
+        return RefusalReason.PACKET_LENGTH
+    if arrival.bits & 0x0F:
+        return RefusalReason.TVER
+    return row
+
+
+def is_multicast(address: bytes) -> bool:
+    """Say whether an IP address of 4 or 16 bytes is a group's. RFC 1112, RFC 4291."""
+    return address[0] >> 4 == 0xE if len(address) == 4 else address[0] == 0xFF

@@ -1,8 +1,9 @@
 """A queue pair: two halves, their queues, and the state that both live in.
 
-The states and the attributes of each transition are a table in `attributes`. RESET forgets
-everything and flushes nothing; ERR flushes the send queue, then the receive queue, in order;
-SQD lets the requester finish what it has started and says when it has.
+The states and the attributes of each transition are a table in `attributes`; what the halves
+of each service are, a table in `halves`. RESET forgets everything and flushes nothing; ERR
+flushes the send queue, then the receive queue, in order; SQE flushes the send queue alone; SQD
+lets the send half finish what it has started and says when it has.
 """
 
 from collections import deque
@@ -20,31 +21,34 @@ from transports.roce.attributes import (
     check_transition,
 )
 from transports.roce.bursts import Burst
-from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
 from transports.roce.events import CommEstablished, Event, QpFatal, SqDrained
+from transports.roce.halves import ReceiveHalf, SendHalf
 from transports.roce.memory import MemoryTable
 from transports.roce.psn import MASK
+from transports.roce.receives import QueueFullError, ReceiveQueue
 from transports.roce.refusals import RefusalReason
-from transports.roce.requester import MAX_OPEN, Requester, RequesterConfig, flushed
+from transports.roce.requester import MAX_OPEN, Requester, RequesterConfig
 from transports.roce.responder import Responder, ResponderConfig
 from transports.roce.stats import QpStats
 from transports.roce.timers import ack_timeout
-from transports.roce.work import RecvWr, SendWr
+from transports.roce.ud import GSI_Q_KEY, GSI_QP_NUM, UdConfig, UdReceiver, UdSender
+from transports.roce.work import (
+    OPERATIONS,
+    RecvWr,
+    SendWr,
+    flushed,
+    flushed_receive,
+)
 from wire.roce.eths import AETH, ATOMIC_ACK_ETH
 from wire.roce.opcodes import OPCODES, Opcode, Service
 
 _READ_MIDDLE = Opcode.RC_READ_RESPONSE_MIDDLE.value
 _ATOMIC_RESPONSE = Opcode.RC_ATOMIC_ACKNOWLEDGE.value
 _ACKNOWLEDGE = Opcode.RC_ACKNOWLEDGE.value
-_IS_REQUEST = {
-    opcode for opcode, info in OPCODES.items() if info.service is Service.RC and info.is_request
-}
+_IS_REQUEST = {opcode for opcode, info in OPCODES.items() if info.is_request}
 _EXECUTING = {QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE}
 _ANSWERED = {QpState.RTS, QpState.SQD}
-
-
-class QueueFullError(ValueError):
-    """More requests were posted than the queue was made for."""
+_FLUSHING = {QpState.SQE, QpState.ERR}  # what is posted to the send queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +72,12 @@ class PortConfig:
 
     addresses: frozenset[bytes]
     p_keys: tuple[int, ...]
+    active_mtu: int
+    mig_req: bool
 
 
 class QueuePair:
-    """One RC queue pair of a device. Made by `Device.create_qp`."""
+    """One queue pair of a device. Made by `Device.create_qp`."""
 
     def __init__(
         self,
@@ -79,6 +85,7 @@ class QueuePair:
         pd: int,
         config: QpConfig,
         *,
+        service: Service,
         port: PortConfig,
         memory: MemoryTable,
         events: deque[Event],
@@ -87,7 +94,7 @@ class QueuePair:
         self.qp_num = qp_num
         self.pd = pd
         self.config = config
-        self.service = Service.RC
+        self.service = service
         self.state = QpState.RESET
         self.stats = QpStats()
         self.is_listed = False
@@ -96,15 +103,20 @@ class QueuePair:
         self._memory = memory
         self._events = events
         self._agenda = agenda
-        self._receives: deque[RecvWr] = deque()
+        self._receives = ReceiveQueue(pd, config.max_recv_wr)
         self._forget()
 
     def _forget(self) -> None:
         """Be as new: no PSN, no saved request, no work request, no peer."""
+        self._sender: SendHalf | None = None
+        self._receiver: ReceiveHalf | None = None
+        # RC: the same once more, for what only they can do.
         self._requester: Requester | None = None
         self._responder: Responder | None = None
-        self._receives.clear()
+        for _ in self._receives.empty():
+            pass
         self._access = 0
+        self._q_key = 0
         self._min_rnr_timer = 0
         self._path_mtu = 0
         self._is_drain_due = False
@@ -139,24 +151,24 @@ class QueuePair:
             self._forget()
             return
         if state is QpState.ERR:
-            if self._responder is not None:
-                self._responder.clear()
+            if self._receiver is not None:
+                self._receiver.clear()
             self._enter_error()
             self._agenda.note(self)
             return
         self._access = int(attributes.get("qp_access_flags", self._access))
         self._min_rnr_timer = attributes.get("min_rnr_timer", self._min_rnr_timer)
+        self._q_key = attributes.get("qkey", self._q_key)
         if "pkey_index" in attributes:
             self.p_key = self._port.p_keys[attributes["pkey_index"]]
         if before is QpState.INIT and state is QpState.RTR:
-            self._make_responder(attributes)
+            self._make_receiver(attributes)
         elif before is QpState.RTR and state is QpState.RTS:
-            self._make_requester(attributes)
-        if self._responder is not None:
-            self._responder.access = self._access
-            self._responder.min_rnr_timer = self._min_rnr_timer
-        if self._requester is not None:
-            self._requester.is_draining = self._is_drain_due = state is QpState.SQD
+            self._make_sender(attributes)
+        self._hand_down()
+        if self._sender is not None:
+            self._sender.is_failed = False  # it was in SQE
+            self._sender.is_draining = self._is_drain_due = state is QpState.SQD
         self.state = state
         self.takes_requests = state in _EXECUTING
         self.takes_responses = state in _ANSWERED
@@ -172,14 +184,42 @@ class QueuePair:
         ah = attributes.get("ah")
         if ah is not None and ah.local_ip not in self._port.addresses:
             raise ValueError(f"local_ip {ah.local_ip.hex()} is not an address of this port")
+        if self.qp_num == GSI_QP_NUM and attributes.get("qkey", GSI_Q_KEY) != GSI_Q_KEY:
+            qkey = attributes["qkey"]
+            raise ValueError(f"qkey of QP 1 is {qkey:#x}, legal is {GSI_Q_KEY:#x}")
+        if attributes.get("path_mtu", 0) > self._port.active_mtu:
+            raise ValueError(
+                f"path_mtu is {attributes['path_mtu']}, the port's is {self._port.active_mtu}"
+            )
         if "alt_ah" in attributes or attributes.get("path_mig_state"):
             raise ValueError("this port has no path migration")
 
-    def _make_responder(self, attributes: QpAttributes) -> None:
+    def _hand_down(self) -> None:
+        """Tell the halves the attributes that may change while they are there."""
+        sender, receiver = self._sender, self._receiver
+        if receiver is not None:
+            receiver.access = self._access
+        if isinstance(receiver, Responder):
+            receiver.min_rnr_timer = self._min_rnr_timer
+        if isinstance(receiver, UdReceiver):
+            receiver.q_key = self._q_key
+        if isinstance(sender, UdSender):
+            sender.q_key = self._q_key
+            sender.p_key = self.p_key
+
+    def _ud_config(self) -> UdConfig:
+        return UdConfig(self.qp_num, self.pd, self._port.active_mtu, self._port.mig_req)
+
+    def _make_receiver(self, attributes: QpAttributes) -> None:
+        if self.service is Service.UD:
+            self._receiver = UdReceiver(
+                self._ud_config(), self._receives, self._memory, self._events
+            )
+            return
         self.ah = attributes["ah"]
         self.dest_qp_num = attributes["dest_qp_num"]
         self._path_mtu = attributes["path_mtu"]
-        self._responder = Responder(
+        self._receiver = self._responder = Responder(
             ResponderConfig(
                 qp_num=self.qp_num,
                 pd=self.pd,
@@ -194,8 +234,13 @@ class QueuePair:
             self.stats,
         )
 
-    def _make_requester(self, attributes: QpAttributes) -> None:
-        self._requester = Requester(
+    def _make_sender(self, attributes: QpAttributes) -> None:
+        if self.service is Service.UD:
+            self._sender = UdSender(
+                self._ud_config(), self._memory, self._events, attributes["sq_psn"]
+            )
+            return
+        self._sender = self._requester = Requester(
             RequesterConfig(
                 qp_num=self.qp_num,
                 pd=self.pd,
@@ -214,35 +259,59 @@ class QueuePair:
         )
 
     def post_send(self, wr: SendWr, now: Ns) -> None:  # noqa: ARG002 - as above
-        """Queue a request. Raise StateError before RTS, QueueFullError beyond max_send_wr."""
+        """Queue a request.
+
+        Raise StateError before RTS, QueueFullError beyond max_send_wr, and ValueError for an
+        operation that the service does not have or, with UD, a request that does not say where
+        it goes.
+        """
         if self.config.sq_sig_all and not wr.signaled:
             wr = replace(wr, signaled=True)
-        if self.state is QpState.ERR:
+        if self.service is not Service.RC:
+            self._check_request(wr)
+        if self.state in _FLUSHING:
             self._events.append(flushed(wr, self.qp_num))
             return
-        requester = self._requester
-        if requester is None:
+        sender = self._sender
+        if sender is None:
             raise StateError(f"post_send in {self.state.value}")
-        if requester.queued >= self.config.max_send_wr:
+        if sender.queued >= self.config.max_send_wr:
             raise QueueFullError(f"send queue holds {self.config.max_send_wr} requests")
-        requester.post(wr)
+        sender.post(wr)
         self._settle()
+
+    def _check_request(self, wr: SendWr) -> None:
+        """Raise ValueError for a request that this service cannot execute."""
+        operations = OPERATIONS[self.service]
+        if wr.opcode not in operations:
+            legal = ", ".join(sorted(operation.value for operation in operations))
+            raise ValueError(f"{self.service} has no {wr.opcode.value}, legal is {legal}")
+        if self.service is not Service.UD:
+            return
+        if wr.ah is None:
+            raise ValueError("ah is missing: a UD request says where it goes")
+        if wr.ah.local_ip not in self._port.addresses:
+            raise ValueError(f"local_ip {wr.ah.local_ip.hex()} is not an address of this port")
+        for name, value, bits in (
+            ("remote_qp_num", wr.remote_qp_num, 24),
+            ("remote_q_key", wr.remote_q_key, 32),
+        ):
+            if not 0 <= value < 1 << bits:
+                raise ValueError(f"{name} {value:#x} does not fit {bits} bits")
 
     def post_recv(self, wr: RecvWr, now: Ns) -> None:  # noqa: ARG002 - as above
         """Queue a place for a message. Raise StateError in RESET, QueueFullError when full."""
         if self.state is QpState.RESET:
             raise StateError("post_recv in RESET")
         if self.state is QpState.ERR:
-            self._events.append(self._flushed_receive(wr))
+            self._events.append(flushed_receive(wr, self.qp_num))
             return
-        if len(self._receives) >= self.config.max_recv_wr:
-            raise QueueFullError(f"receive queue holds {self.config.max_recv_wr} requests")
-        self._receives.append(wr)
+        self._receives.post(wr)
 
     @property
     def send_room(self) -> int:
         """Return how many send requests may still be posted."""
-        queued = self._requester.queued if self._requester is not None else 0
+        queued = self._sender.queued if self._sender is not None else 0
         return self.config.max_send_wr - queued
 
     @property
@@ -254,22 +323,31 @@ class QueuePair:
 
     @property
     def deadline(self) -> Ns | None:
-        return self._requester.deadline if self._requester is not None else None
+        return self._sender.deadline if self._sender is not None else None
 
     def receive(self, arrival: Arrival, now: Ns) -> RefusalReason | None:
         """Take one packet that passed the checks of the port. Nothing is kept of it."""
         if arrival.opcode in _IS_REQUEST:
-            responder = self._responder
-            assert responder is not None
+            receiver = self._receiver
+            assert receiver is not None
             if self.state is QpState.RTR and not self._comm_established:
                 self._comm_established = True
-                self._events.append(CommEstablished(self.qp_num))
-            reason = responder.receive(arrival)
+                if self.ah is not None:
+                    self._events.append(CommEstablished(self.qp_num))
+            reason = receiver.receive(arrival)
         else:
             reason = self._receive_response(arrival, now)
         if reason is None:
             self._settle()
         return reason
+
+    def has_p_key(self, p_key: int) -> bool:
+        """Say whether a packet with `p_key` may come in. IBTA vol. 1, section 10.9.
+
+        The GSI takes every P_Key that the port has.
+        """
+        ours = self._port.p_keys if self.qp_num == GSI_QP_NUM else (self.p_key,)
+        return any(not (p_key ^ mine) & 0x7FFF and (p_key | mine) & 0x8000 for mine in ours)
 
     def take_middle(self, opcode: int, word: int, payload: memoryview, now: Ns) -> bool:
         """Take an in-order MIDDLE without a pad; False if it must be looked at by `receive`."""
@@ -329,23 +407,23 @@ class QueuePair:
 
     def expire(self, now: Ns) -> None:
         """Let time pass."""
-        if self._requester is not None:
-            self._requester.expire(now)
+        if self._sender is not None:
+            self._sender.expire(now)
             self._settle()
 
     def next_burst(self, now: Ns) -> Burst | None:
         """Return the next packets to send: responses and requests take turns."""
         burst = None
-        responder = self._responder
-        if responder is not None and responder.has_responses and not self._is_requests_turn:
-            burst = responder.next_burst(now)
+        receiver = self._receiver
+        if receiver is not None and receiver.has_responses and not self._is_requests_turn:
+            burst = receiver.next_burst(now)
             self._is_requests_turn = True
-        elif self._requester is not None:
-            burst = self._requester.next_burst(now)
+        elif self._sender is not None:
+            burst = self._sender.next_burst(now)
             self._is_requests_turn = False
-        if burst is None and responder is not None and responder.has_responses:
-            burst = responder.next_burst(now)
-        if burst is None or (responder is not None and responder.failure):
+        if burst is None and receiver is not None and receiver.has_responses:
+            burst = receiver.next_burst(now)
+        if burst is None or (receiver is not None and receiver.failure):
             self._check_halves()
         return burst
 
@@ -357,17 +435,21 @@ class QueuePair:
         self._agenda.note(self)
 
     def _check_halves(self) -> None:
-        requester = self._requester
-        if requester is not None:
-            if requester.is_failed:
-                self._enter_error()
-            elif self._is_drain_due and requester.is_idle:
+        sender = self._sender
+        if sender is not None:
+            if sender.is_failed:
+                if self.service is Service.RC:
+                    self._enter_error()
+                elif self.state not in _FLUSHING:
+                    self.state = QpState.SQE
+                    sender.flush()
+            elif self._is_drain_due and sender.is_idle:
                 self._is_drain_due = False
                 self._events.append(SqDrained(self.qp_num))
-        responder = self._responder
-        if responder is not None and responder.failure and self.state is not QpState.ERR:
+        receiver = self._receiver
+        if receiver is not None and receiver.failure and self.state is not QpState.ERR:
             self._enter_error()
-            self._events.append(QpFatal(self.qp_num, responder.failure))
+            self._events.append(QpFatal(self.qp_num, receiver.failure))
 
     def _enter_error(self) -> None:
         """Flush the send queue, then the receive queue, in order. Answers are still sent."""
@@ -377,16 +459,10 @@ class QueuePair:
         self.generation += 1
         self.takes_requests = self.takes_responses = False
         self._is_drain_due = False
-        if self._requester is not None:
-            self._requester.flush()
-        if self._responder is not None:
-            self._responder.flush()
-        for wr in self._receives:
-            self._events.append(self._flushed_receive(wr))
-        self._receives.clear()
-
-    def _flushed_receive(self, wr: RecvWr) -> WorkCompletion:
-        return WorkCompletion(
-            wr.wr_id, WcStatus.WR_FLUSH_ERR, WcOpcode.RECV, 0, self.qp_num, solicited=True,
-            detail=f"QP {self.qp_num:#x}: flushed",
-        )  # fmt: skip
+        if self._sender is not None:
+            self._sender.flush()
+        taken = self._receiver.flush() if self._receiver is not None else None
+        if taken is not None:
+            self._events.append(flushed_receive(taken, self.qp_num))
+        for wr in self._receives.empty():
+            self._events.append(flushed_receive(wr, self.qp_num))

@@ -29,8 +29,11 @@ class RefusalReason(Enum):
     SOURCE_ADDRESS = "source_address"
     P_KEY = "p_key"
     ICRC = "icrc"
+    Q_KEY = "q_key"
     AHEAD = "ahead"  # out of sequence while a NAK or an RNR NAK is out
     DUPLICATE_NOT_SAVED = "duplicate_not_saved"  # READ or atomic that cannot be replayed
     GHOST_ACK = "ghost_ack"  # acknowledges what was never sent
     OLD_ACK = "old_ack"
+    NO_RECEIVE = "no_receive"  # UC, UD: there is no receive WQE
+    TOO_LONG = "too_long"  # UC, UD: for the receive WQE
     RESERVED_SYNDROME = "reserved_syndrome"

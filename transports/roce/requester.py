@@ -47,7 +47,7 @@ from transports.roce.resends import Resends
 from transports.roce.retries import Cause, Retries
 from transports.roce.stats import QpStats
 from transports.roce.timers import Timer
-from transports.roce.work import KINDS, MAX_MESSAGE, SendWr
+from transports.roce.work import MAX_MESSAGE, SendWr, flushed
 from wire.roce.eths import RNR_TIMER_NS, AethKind, NakCode
 from wire.roce.opcodes import Opcode
 
@@ -515,11 +515,3 @@ class Requester:
 
 
 _KNOWN_KINDS = {AethKind.ACK.value, AethKind.RNR_NAK.value, AethKind.NAK.value}
-
-
-def flushed(wr: SendWr, qp_num: int) -> WorkCompletion:
-    """Return the completion of a request that a queue pair in ERR will never execute."""
-    return WorkCompletion(
-        wr.wr_id, WcStatus.WR_FLUSH_ERR, KINDS[wr.opcode].wc_opcode, 0, qp_num,
-        detail=f"QP {qp_num:#x}: flushed",
-    )  # fmt: skip

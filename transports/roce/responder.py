@@ -41,6 +41,7 @@ from transports.roce.events import Event
 from transports.roce.memory import HOST_ORDER, Access, MemoryRegion, MemoryTable, ScatterGather
 from transports.roce.messages import packet_count
 from transports.roce.psn import MASK, psn_add, psn_distance
+from transports.roce.receives import ReceiveQueue
 from transports.roce.refusals import RefusalReason
 from transports.roce.responses import Answer, Responses
 from transports.roce.saved import Saved, SavedRing
@@ -91,7 +92,7 @@ class Responder:
     def __init__(
         self,
         config: ResponderConfig,
-        receives: deque[RecvWr],
+        receives: ReceiveQueue,
         memory: MemoryTable,
         events: deque[Event],
         stats: QpStats,
@@ -238,15 +239,15 @@ class Responder:
         size = len(payload)
         if not request.is_padded_right or (size > self._mtu if is_only else size != self._mtu):
             return NakCode.INVALID_REQUEST
-        wr = self._receives[0]
-        target = self._memory.local(wr.sge, _LOCAL_WRITE, self._pd)
+        wr = self._receives.head
+        target = self._memory.local(wr.sge, _LOCAL_WRITE, self._receives.pd)
         if target is None:
             return self._fail_receive(WcStatus.LOC_PROT_ERR)
         if size > target.length:
             return self._fail_receive(WcStatus.LOC_LEN_ERR)
         if is_only and not self._may_invalidate(request):
             return NakCode.REMOTE_ACCESS_ERROR
-        self._receives.popleft()
+        self._receives.take()
         target.write(0, payload)
         message = Inbound(
             Family.SEND, Opcode.RC_SEND_MIDDLE, target, target.length, size, wr=wr
@@ -419,7 +420,8 @@ class Responder:
     @property
     def credit(self) -> int:
         """Return the credit code to send: also the syndrome of an ACK."""
-        return offered_code(len(self._receives), self._offers_credits)
+        receives = self._receives
+        return offered_code(len(receives), self._offers_credits and not receives.is_shared)
 
     def _count_message(self) -> None:
         self.msn = (self.msn + 1) & MASK
@@ -440,7 +442,7 @@ class Responder:
         if wr is None:
             if not info.completes_receive:
                 return
-            wr = self._receives.popleft()
+            wr = self._receives.take()
             opcode = WcOpcode.RECV_RDMA_WITH_IMM
         imm = r_key = None
         trailer = request.bth + HEADERS_SIZE[request.opcode] - IMMDT.size
@@ -476,7 +478,7 @@ class Responder:
         self._message = None
         wr = message.wr if message is not None and message.wr is not None else None
         if wr is None:
-            wr = self._receives.popleft()
+            wr = self._receives.take()
         detail = f"QP {self._qp_num:#x} PSN {self.expected_psn:#08x}: {_RECEIVE_ERRORS[status]}"
         self._events.append(
             WorkCompletion(
@@ -487,11 +489,10 @@ class Responder:
             return NakCode.INVALID_REQUEST
         return NakCode.REMOTE_OPERATIONAL_ERROR
 
-    def flush(self) -> None:
-        """Complete the receive WQE under way, if any, with WR_FLUSH_ERR."""
-        if self._message is not None and self._message.wr is not None:
-            self._receives.appendleft(self._message.wr)
-        self._message = None
+    def flush(self) -> RecvWr | None:
+        """Forget the message under way; return the receive request that it has taken."""
+        message, self._message = self._message, None
+        return message.wr if message is not None else None
 
     def clear(self) -> None:
         """Forget what is still to be sent."""

@@ -12,11 +12,11 @@ Over IPv4 the identification comes early in the CRC, so the head is masked and r
 each packet. `wire.roce.icrc` is the definition; tests hold the two together.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from transports.roce.attributes import AddressHandle
+from transports.roce.attributes import Peer
 from transports.roce.bursts import Burst
 from transports.roce.psn import MASK
 from wire.checksum import internet_checksum
@@ -35,15 +35,8 @@ _PADS = (b"", bytes(1), bytes(2), bytes(3))
 _V4, _V6 = 20, 40
 # Limit: heads kept per queue pair. A flow needs about ten; odd message lengths make more.
 _MAX_HEADS = 64
-
-
-class Peer(NamedTuple):
-    """What all packets to one peer have in common."""
-
-    ah: AddressHandle
-    dest_qp: int
-    p_key: int
-    mig_req: bool
+# Limit: peers of datagrams whose templates are kept.
+_MAX_PEERS = 256
 
 
 class Template(Protocol):
@@ -118,7 +111,7 @@ class Ipv6Template:
         return made
 
     def render(self, burst: Burst) -> list[bytes]:
-        opcode, psn, count, extension, data, size, ack_req, solicited, _, _ = burst
+        opcode, psn, count, extension, data, size, ack_req, solicited, _, _, _ = burst
         if count == 1:
             pad = -len(data) % 4
             length = UDP.size + BTH.size + len(extension) + len(data) + pad + ICRC.size
@@ -182,7 +175,7 @@ class Ipv4Template:
         return made
 
     def render(self, burst: Burst) -> list[bytes]:
-        opcode, psn, count, extension, data, size, ack_req, solicited, _, _ = burst
+        opcode, psn, count, extension, data, size, ack_req, solicited, _, _, _ = burst
         each = len(data) if count == 1 else size
         pad = -each % 4
         length = UDP.size + BTH.size + len(extension) + each + pad + ICRC.size
@@ -229,3 +222,23 @@ def make_template(peer: Peer, ids: Iterator[int]) -> Template:
     if len(peer.ah.local_ip) == 4:
         return Ipv4Template(peer, ids)
     return Ipv6Template(peer)
+
+
+TemplateT = TypeVar("TemplateT", bound=Template)
+
+
+class PeerTemplates(Generic[TemplateT]):
+    """Templates for whom datagrams go to: any number of peers per queue pair."""
+
+    def __init__(self, make: Callable[[Peer], TemplateT]) -> None:
+        self._make = make
+        self._templates: dict[Peer, TemplateT] = {}
+
+    def get(self, peer: Peer) -> TemplateT:
+        """Return the template for `peer`."""
+        template = self._templates.get(peer)
+        if template is None:
+            if len(self._templates) >= _MAX_PEERS:
+                self._templates.clear()
+            template = self._templates[peer] = self._make(peer)
+        return template

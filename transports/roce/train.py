@@ -74,7 +74,7 @@ def _fill(
     table: memoryview, template: Ipv6Template, burst: Burst, start: int, count: int
 ) -> None:
     """Write the rows for `count` packets of `burst`, which has no extension headers."""
-    opcode, psn, packets, _, data, size, ack_req, solicited, _, _ = burst
+    opcode, psn, packets, _, data, size, ack_req, solicited, _, _, _ = burst
     segment = OVERHEAD + size
     head, crc = template.head(opcode, solicited << 7, UDP.size + segment)
     shape = _shape(segment, count)

@@ -4,14 +4,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from transports.roce.completion import WcOpcode
-from wire.roce.opcodes import Opcode
+from transports.roce.attributes import AddressHandle
+from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
+from wire.roce.opcodes import Opcode, Service
 
 MAX_MESSAGE = 1 << 31  # bytes. IBTA vol. 1, section 9.7.4.1.6, C9-94
 
 
 class WrOpcode(Enum):
-    """The operations of an RC send queue."""
+    """The operations of a send queue."""
 
     SEND = "SEND"
     SEND_WITH_IMM = "SEND_WITH_IMM"
@@ -53,6 +54,10 @@ class SendWr:
     solicited: bool = False
     fence: bool = False
     inline: bytes | None = None  # the payload itself, in place of `sge`; copied when posted
+    # UD: where it goes. A Q_Key with bit 31 set stands for the sender's own.
+    ah: AddressHandle | None = None
+    remote_qp_num: int = 0
+    remote_q_key: int = 0
 
     @property
     def length(self) -> int:
@@ -119,3 +124,33 @@ KINDS = {
         WcOpcode.FETCH_ADD, is_atomic=True, only=Opcode.RC_FETCH_ADD
     ),
 }  # fmt: skip
+
+# What each service offers. IBTA vol. 1, section 9.4, table of operations by service.
+OPERATIONS: dict[Service, frozenset[WrOpcode]] = {
+    Service.RC: frozenset(WrOpcode),
+    Service.UC: frozenset(
+        {
+            WrOpcode.SEND,
+            WrOpcode.SEND_WITH_IMM,
+            WrOpcode.RDMA_WRITE,
+            WrOpcode.RDMA_WRITE_WITH_IMM,
+        }
+    ),
+    Service.UD: frozenset({WrOpcode.SEND, WrOpcode.SEND_WITH_IMM}),
+}
+
+
+def flushed(wr: SendWr, qp_num: int) -> WorkCompletion:
+    """Return the completion of a send request that will never be executed."""
+    return WorkCompletion(
+        wr.wr_id, WcStatus.WR_FLUSH_ERR, KINDS[wr.opcode].wc_opcode, 0, qp_num,
+        detail=f"QP {qp_num:#x}: flushed",
+    )  # fmt: skip
+
+
+def flushed_receive(wr: RecvWr, qp_num: int) -> WorkCompletion:
+    """Return the completion of a receive request that no message will ever take."""
+    return WorkCompletion(
+        wr.wr_id, WcStatus.WR_FLUSH_ERR, WcOpcode.RECV, 0, qp_num, solicited=True,
+        detail=f"QP {qp_num:#x}: flushed",
+    )  # fmt: skip

@@ -15,7 +15,7 @@ from collections import deque
 
 from tests.transports.roce.snapshot import snapshot
 from transports.clock import MS, US
-from transports.roce.attributes import AddressHandle, QpState
+from transports.roce.attributes import TRANSITIONS, AddressHandle, QpState
 from transports.roce.completion import WcStatus, WorkCompletion
 from transports.roce.device import Device, DeviceConfig
 from transports.roce.memory import Access
@@ -30,13 +30,14 @@ from wire.roce.eths import (
     Aeth,
     AtomicAckEth,
     AtomicEth,
+    Deth,
     Ieth,
     ImmDt,
     NakCode,
     Reth,
 )
 from wire.roce.icrc import ICRC, icrc
-from wire.roce.opcodes import Opcode
+from wire.roce.opcodes import Opcode, Service
 from wire.roce.packet import UDP_PORT, RocePacket, locate_ip
 from wire.udp import Udp
 
@@ -48,6 +49,7 @@ PEERS = {4: bytes([10, 0, 0, 1]), 6: bytes.fromhex("fd00000000000000000000000000
 VA = 0x10000  # of the region that the peer may use
 R_KEY = 0x1100
 SIZE = 64 * 1024
+Q_KEY = 0x11111111
 LOCAL_VA = 0x80000  # of the region that our requests use
 L_KEY = 0x2200
 ALL = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
@@ -122,6 +124,15 @@ def read_response(name, psn, payload, msn=0, **bth):
 
 def atomic_response(psn, original, msn=0):
     return said("ATOMIC_ACKNOWLEDGE", psn, Aeth.ack(msn), AtomicAckEth(original))
+
+
+def datagram(psn, payload=b"8 bytes.", *, q_key=Q_KEY, src_qp=PEER_QP, imm=None, **bth):
+    deth = Deth(q_key, src_qp)
+    if imm is not None:
+        return said(
+            "SEND_ONLY_IMM", psn, deth, ImmDt(imm), payload=payload, service="UD", **bth
+        )
+    return said("SEND_ONLY", psn, deth, payload=payload, service="UD", **bth)
 
 
 # What our application wants.
@@ -215,6 +226,8 @@ FIELDS = {
     "atomic_eth": lambda p: p.atomic_eth,
     "imm": lambda p: p.immdt and p.immdt.imm,
     "inv": lambda p: p.ieth and p.ieth.r_key,
+    "q_key": lambda p: p.deth and p.deth.q_key,
+    "src_qp": lambda p: p.deth and p.deth.src_qp,
     "payload": lambda p: bytes(p.payload),
     "size": lambda p: len(p.payload),
 }
@@ -233,6 +246,8 @@ class Dialogue:
         rq_psn=0,
         sq_psn=0,
         access=ALL,
+        service="RC",
+        qp_num=OUR_QP,
         **attributes,
     ):
         self.now = 0
@@ -248,41 +263,30 @@ class Dialogue:
             self.pd, LOCAL_VA, bytearray(random.Random(2).randbytes(2 * SIZE)),
             Access.LOCAL_WRITE, l_key=L_KEY,
         )  # fmt: skip
+        self.service = Service(service)
         self.qp = self.device.create_qp(
-            self.pd, qp_num=OUR_QP, config=QpConfig(**(config or {}))
+            self.pd, qp_num=qp_num, service=self.service, config=QpConfig(**(config or {}))
         )
         self.attributes = {
+            "pkey_index": 0, "port_num": 1, "qp_access_flags": access, "qkey": Q_KEY,
+            "ah": AddressHandle(self.ours, self.peers), "dest_qp_num": PEER_QP,
+            "rq_psn": rq_psn, "sq_psn": sq_psn,
             "path_mtu": MTU, "max_dest_rd_atomic": 4, "min_rnr_timer": 12, "timeout": 14,
             "retry_cnt": 7, "rnr_retry": 7, "max_rd_atomic": 4, **attributes,
         }  # fmt: skip
-        self.psns = {"rq_psn": rq_psn, "sq_psn": sq_psn}
-        self.access = access
         self._out = deque()
         self._events = deque()
         self.reaches(state)
 
     def reaches(self, state):
         """Take the queue pair from RESET up to `state`."""
-        given = self.attributes
-        steps = {
-            QpState.RESET: {},
-            QpState.INIT: {"pkey_index": 0, "port_num": 1, "qp_access_flags": self.access},
-            QpState.RTR: {
-                "ah": AddressHandle(self.ours, self.peers),
-                "dest_qp_num": PEER_QP,
-                "rq_psn": self.psns["rq_psn"],
-            }
-            | {k: given[k] for k in ("path_mtu", "max_dest_rd_atomic", "min_rnr_timer")},
-            QpState.RTS: {"sq_psn": self.psns["sq_psn"]}
-            | {k: given[k] for k in ("timeout", "retry_cnt", "rnr_retry", "max_rd_atomic")},
-            QpState.SQD: {},
-            QpState.ERR: {},
-        }
-        for step, attributes in steps.items():
-            if step is not QpState.RESET:
-                self.qp.modify(step, self.now, **attributes)
-            if step is state:
+        before = QpState.RESET
+        for step in (QpState.INIT, QpState.RTR, QpState.RTS, QpState.SQD, QpState.ERR):
+            if before is state:
                 break
+            required = TRANSITIONS[self.service, before, step].required
+            self.qp.modify(step, self.now, **{k: self.attributes[k] for k in required})
+            before = step
         self._drain()
 
     def modifies(self, state, **attributes):

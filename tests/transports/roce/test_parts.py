@@ -218,7 +218,7 @@ def test_a_burst_splits_in_two_that_are_the_same_packets():
         False,
     )
     assert (two.psn, two.packets, two.data, two.ack_req) == (1, 3, bytes(range(8, 20)), True)
-    assert one[8:] == two[8:] == (2, "x")
+    assert one[8:] == two[8:] == (2, "x", None)
 
 
 def test_identifications_are_never_zero():
