@@ -12,6 +12,12 @@ from wire.arp import Arp
 from wire.ethernet import Ethernet, Vlan
 from wire.ipv4 import Ipv4
 from wire.ipv6 import Ipv6
+from wire.mrc import endpoint, reliability
+from wire.mrc import eths as mrc_eths
+from wire.mrc.bth import MrcBth
+from wire.mrc.opcodes import MrcOpcode
+from wire.mrc.packet import MrcPacket
+from wire.mrc.packet import headers_of as mrc_headers_of
 from wire.pfc import Pfc
 from wire.roce import eths
 from wire.roce.bth import Bth
@@ -75,6 +81,39 @@ EXTENSIONS = {
     eths.Ieth: st.builds(eths.Ieth, uint(32)),
     eths.Feth: st.builds(eths.Feth, uint(2), uint(4)),
 }
+int16s = st.sampled_from((-0x8000, 0x7FFF)) | st.integers(-0x8000, 0x7FFF)
+mrc_bths = st.builds(
+    MrcBth, uint(8), uint(24), uint(24), flag, flag, flag, flag, flag, uint(2), uint(16)
+)
+MRC_HEADERS = {
+    mrc_eths.Meth: st.builds(mrc_eths.Meth, uint(16), uint(16)),
+    mrc_eths.Tseth: st.builds(mrc_eths.Tseth, uint(16), flag),
+    reliability.Seth: st.builds(
+        reliability.Seth, uint(24), int16s, int16s, uint(64), uint(32), uint(16), uint(16),
+        uint(2), flag, uint(8), uint(16), uint(15), flag, uint(7), uint(24), uint(4), uint(4),
+    ),
+    reliability.Neth: st.builds(
+        reliability.Neth, uint(24), uint(8), uint(32), uint(16), uint(16), uint(16), uint(8),
+        uint(4), uint(4),
+    ),
+    reliability.Peth: st.builds(
+        reliability.Peth, uint(16), uint(16), uint(16), uint(16), flag, uint(8)
+    ),
+    endpoint.Erth: st.builds(endpoint.Erth, uint(2), uint(32), uint(16), flag, uint(8)),
+    endpoint.Eeth: st.builds(endpoint.Eeth, uint(2), uint(16)),
+}  # fmt: skip
+
+
+@st.composite
+def mrc_packet_values(draw):
+    opcode = draw(st.sampled_from(MrcOpcode))
+    bth = draw(mrc_bths)._replace(opcode=opcode)
+    types = mrc_headers_of(bth._replace(ts=draw(flag)))
+    kinds = MRC_HEADERS | EXTENSIONS
+    return MrcPacket.make(bth, *(draw(kinds[kind]) for kind in types), payload=draw(body))
+
+
+mrc_packets = mrc_packet_values()
 grhs = st.builds(Grh, octets(16), octets(16), uint(16), uint(8), uint(8), uint(8), uint(20))
 mads = st.builds(
     Mad, uint(8), uint(8), uint(8), uint(16), uint(16), uint(64), uint(16), uint(32)
@@ -267,5 +306,8 @@ CODECS = {
     "WireGuard TransportData": Codec(
         transports, wireguard.TransportData.unpack_from, to_end=True, fixed=32
     ),
+    "MRC BTH": Codec(mrc_bths, MrcBth.unpack_from),
+    **{kind.__name__: Codec(st_, kind.unpack_from) for kind, st_ in MRC_HEADERS.items()},
+    "MRC packet": Codec(mrc_packets, from_offset(MrcPacket.unpack), to_end=True),
     "RoCE packet": Codec(packets, from_offset(RocePacket.unpack), to_end=True),
 }

@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.strategies import CODECS, DST6, SRC6, moderate, octets
+from wire.mrc.bth import MrcBth
+from wire.mrc.opcodes import MrcOpcode
+from wire.mrc.packet import headers_of
 from wire.roce.opcodes import OPCODES
 
 
@@ -79,6 +82,25 @@ def roce(raw):
     raw = bth(put(raw, 0, "!B", sorted(OPCODES)[raw[0] % len(OPCODES)]))
     offset = 12
     for header in OPCODES[raw[0]].headers:
+        codec = RAW[header.__name__]
+        size = codec.size
+        raw = raw[:offset] + codec.forge(raw[offset : offset + size]) + raw[offset + size :]
+        offset += size
+    pad = raw[1] >> 4 & 3
+    return raw[: len(raw) - pad] + bytes(pad)
+
+
+def mrc_bth(raw):
+    raw = put(raw, 1, "!B", raw[1] & 0xF0)
+    raw = put(raw, 4, "!B", 0)
+    return put(raw, 8, "!B", raw[8] & 0xB0)
+
+
+def mrc(raw):
+    """Any opcode of MRC, reserved bits of all headers and the pad zero."""
+    raw = mrc_bth(put(raw, 0, "!B", sorted(MrcOpcode)[raw[0] % len(MrcOpcode)]))
+    offset = 12
+    for header in headers_of(MrcBth.unpack_from(raw)):
         codec = RAW[header.__name__]
         size = codec.size
         raw = raw[:offset] + codec.forge(raw[offset : offset + size]) + raw[offset + size :]
@@ -159,6 +181,15 @@ def ip_header(raw):
     return raw if raw[1] == 0x60 else raw[:4] + bytes(12) + raw[16:20] + bytes(12) + raw[32:]
 
 
+def masked_or(mask: str, ones: str):
+    """Return one that then sets the bits of `ones`."""
+    clear, bits = masked(mask), bytes.fromhex(ones)
+    return lambda raw: bytes(byte | bit for byte, bit in zip(clear(raw), bits, strict=True))
+
+
+SETH = "0062 ffff ffffffff ffff ffff 00ffffff ff ff ffff ffffffffffffffff ffff 7fff ffffffff"
+
+
 RAW = {
     "Ethernet": Raw(14, lambda raw: put(raw, 12, "!B", raw[12] & 0x7F)),
     "802.1Q": Raw(18, lambda raw: put(raw, 12, "!H", 0x8100)),
@@ -190,8 +221,21 @@ RAW = {
     "WireGuard Response": Raw(92, lambda raw: put(raw, 0, "<I", 2)),
     "WireGuard CookieReply": Raw(64, lambda raw: put(raw, 0, "<I", 3)),
     "WireGuard TransportData": Raw(60, lambda raw: put(raw, 0, "<I", 4)),
+    "MRC BTH": Raw(12, mrc_bth),
+    "Meth": Raw(4),
+    "Tseth": Raw(4, masked_or("ffff8000", "00000001")),
+    "Seth": Raw(36, masked(SETH)),
+    "Neth": Raw(20, masked("0000 ff ff ffffffff ffff ffff 00ffffff ff 00 ffff")),
+    "Peth": Raw(16, masked_or(
+        "0000 00 ff ffff 0000 ffff ffff ffff 8000", "0000 00 00 0000 0000 0000 0000 0000 0001"
+    )),
+    "Erth": Raw(16, masked_or(
+        "0003 00 ff ffffffff 00000000 ffff 8000", "0000 00 00 00000000 00000000 0000 0001"
+    )),
+    "Eeth": Raw(36, masked("000c" + "00" * 26 + "ffff" + "00" * 6)),
+    "MRC packet": Raw(64, mrc),
     "RoCE packet": Raw(64, roce),
-}
+}  # fmt: skip
 # Bits that are ignored on receipt: setting them changes nothing in the value.
 RESERVED = {
     "PFC": "0000 ff00" + "0000" * 8,
@@ -201,6 +245,15 @@ RESERVED = {
     "Xrceth": "ff000000",
     "Feth": "ffffffc0",
     **{name: mask.hex() for name, mask in HOLES.items() if any(mask)},
+    "MRC BTH": "00 00 0000 ff000000 4f000000",
+    "Tseth": "00007ff0",
+    "Seth": "ff9d 0000 00000000 0000 0000 ff000000 00 00 0000"
+    + "00" * 8
+    + "0000 8000 00000000",
+    "Neth": "ffff 00 00 00000000 0000 0000 ff000000 00 ff 0000",
+    "Peth": "ffff ff 00 0000 ffff 0000 0000 0000 7ff0",
+    "Erth": "fffc ff 00 00000000 ffffffff 0000 7ff0",
+    "Eeth": "fff3" + "ff" * 26 + "0000" + "ff" * 6,
 }
 
 
