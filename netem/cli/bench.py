@@ -28,7 +28,7 @@ def _groups() -> dict[str, Callable[[], Iterator[Benchmark]]]:
 @options.json_option
 @options.exit_codes
 def command(*, names: tuple[str, ...], as_json: bool) -> None:
-    """Measure codec, RC in both modes, a switch, the simulator, the start of a large lab.
+    """Measure what this host makes of it, each figure with a ceiling.
 
     GROUP is codec, rc-datagram, rc-frame, switch, sim, lab-start or idle; without, all of them.
     The ratio to the ceiling travels from machine to machine, the absolute figure does not.

@@ -20,7 +20,7 @@ from netem.cli import options
 @options.json_option
 @options.exit_codes
 def command(folder: Path, as_json: bool) -> None:
-    """Merge the spools of a run folder into lab.pcapng, also after a SIGKILL.
+    """Merge the spools of a run into lab.pcapng, even after a SIGKILL.
 
     Example:  fabriclab capture --merge fabriclab-runs/two-hosts-1
     """

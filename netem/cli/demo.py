@@ -29,7 +29,7 @@ STYLES = {
 @click.option("--sim", is_flag=True, help="In virtual time: no namespaces, on any host.")
 @options.exit_codes
 def command(*, out: Path | None, as_json: bool, sim: bool) -> None:
-    """Show the main thing: RoCE between two hosts, loss, recovery, and the capture of it.
+    """Show RoCE between two hosts, loss, recovery, and the capture.
 
     A WRITE loses exactly one chosen packet; then a WRITE, a READ and atomics go over a link
     that loses 1 % at random.

@@ -15,7 +15,7 @@ from netem.cli import options
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
 @options.exit_codes
 def command(*, name: str | None, node: str, argv: tuple[str, ...]) -> None:
-    """Run a command in the network namespace of a node, and exit as it does.
+    """Run a command in the namespace of a node, and exit as it does.
 
     Example:  fabriclab exec h0 ping -c 3 h1
     """

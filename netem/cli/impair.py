@@ -52,7 +52,7 @@ class Steps(click.Group):
 
 @click.group(cls=Steps)
 def command() -> None:
-    """Change what the links of a lab that is up do to frames, show it, take it back.
+    """Change, show or take back what links do in a lab that is up.
 
     LINK is a link, which means both its directions, a direction, or a sending port: h0--h1,
     "h0->h1" (in quotes: to a shell > is special), h0:p0. Times and rates are emulated.
@@ -129,7 +129,9 @@ def set_(
 @options.json_option
 @options.exit_codes
 def show_(*, links: tuple[str, ...], name: str | None, as_json: bool) -> None:
-    """Print what is in force, read from those who enforce it; of all links if none is named.
+    """Print what is in force, read from those who enforce it.
+
+    Without LINK: of all links.
 
     Example:  fabriclab impair show h0--h1
     """
@@ -147,7 +149,9 @@ def show_(*, links: tuple[str, ...], name: str | None, as_json: bool) -> None:
 @options.json_option
 @options.exit_codes
 def clear(*, links: tuple[str, ...], name: str | None, as_json: bool) -> None:
-    """Go back to the lab file's values, on all links if none is named; print these.
+    """Go back to the lab file's values and print them.
+
+    Without LINK: on all links.
 
     Example:  fabriclab impair clear
     """

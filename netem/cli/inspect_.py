@@ -22,7 +22,7 @@ from netem.topology.outcome import DirectionReport, NodeReport
 @options.json_option
 @options.exit_codes
 def command(*, name: str | None, follow: bool, as_json: bool) -> None:
-    """Show the links of a lab that is up, what is done to frames on them, and counters.
+    """Show a lab that is up: links, what is done on them, counters.
 
     Example:  fabriclab inspect --follow
     """

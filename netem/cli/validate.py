@@ -18,7 +18,7 @@ def command(
     dilation: str | None,
     as_json: bool,
 ) -> None:
-    """Check a lab file and show what would be built, with the MTU sum of every path.
+    """Check a lab file; show what would be built, and MTU sums.
 
     Exit code 2 and one line per problem where the file is wrong.
 

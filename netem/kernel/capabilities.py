@@ -14,9 +14,12 @@ from pathlib import Path
 
 from netem.impair.ports import kernel_shares
 from netem.kernel import probes, sysctl, tc
+from netem.kernel.processes import end_in_words
 from netem.kernel.run import CapabilityError, KernelError, program_path, run
 from netem.kernel.sandbox import Sandbox, may_administer
 from netem.topology.plan import Plan
+
+ANSWER_LIMIT_S = 5.0  # from a probe's last word to its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +113,9 @@ def _in_sandbox(find: Callable[[], str]) -> str:
         raise _no_sandbox(error) from error
     with sandbox, sandbox.channel.makefile() as lines:
         line = lines.readline()
-    if not line:
-        raise KernelError(("probe",), 1, "the probe ended without an answer")
+        if not line:
+            why = f"the probe {end_in_words(sandbox.wait(ANSWER_LIMIT_S))} without an answer"
+            raise CapabilityError("", why, "find out again: this says nothing of the host")
     answer: dict[str, str] = json.loads(line)
     if "why" in answer:
         raise CapabilityError("", answer["why"], answer["remedy"])

@@ -92,3 +92,10 @@ def exit_code(status: int) -> int:
     """Turn a wait status into a shell's exit code: 128 and the number for a signal."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
+
+
+def end_in_words(code: int) -> str:
+    """Say what became of a process, from its exit code as `exit_code` gives it."""
+    with contextlib.suppress(ValueError):
+        return f"was killed by {signal.Signals(code - 128).name}"
+    return f"ended with exit code {code}"

@@ -59,12 +59,10 @@ _TBF_PARMS, _TBF_RATE64 = 1, 4
 _MOST_U32 = (1 << 32) - 1
 
 # Ours
-HANDLE = "1:"
+HANDLES = "1:", "2:"  # of what is there, and of what takes its place
 LEAST_FRAME = 64  # bytes: a limit in packets that lets in what one in bytes would
 LEAST_LIMIT = 1000  # packets, tc's own default
-BURST_TIME: Ns = (
-    250 * US
-)  # of a tbf: how late the kernel's timers may be without a loss of rate
+BURST_TIME: Ns = 250 * US  # of a tbf: how late timers may be without a loss of rate
 HEADERS = 14 + 2 * 4  # of a frame beside its MTU: Ethernet and two tags
 
 
@@ -223,21 +221,37 @@ def _rate(octets: int) -> str:
     return f"{octets * 8}bit"
 
 
-def commands(interface: str, before: Options, after: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Return the commands of `tc` that lead from what is there to `words`.
+def commands(
+    interface: str, found: Qdisc | None, after: tuple[str, ...]
+) -> list[tuple[str, ...]]:
+    """Return the commands of `tc` that lead from what was found there to `words`.
 
-    A change of a netem keeps what is not said again (ecn, distribution, rate), so it is made
-    anew; a tbf says all it has, and keeps its frames.
+    A change of a netem keeps what is not said again (ecn, distribution, rate), so another takes
+    its place, under the other handle: the kernel makes it whole before it lets the old one go,
+    and keeps that where it cannot. Only where one of two netems duplicates, the kernel does not
+    suffer them both (netem.md 5), and the old one goes first. A tbf says all it has, and keeps
+    its frames.
     """
-    where = ("dev", interface, "root", "handle", HANDLE)
-    if isinstance(before, Tbf) and after[:1] == ("tbf",):
-        return [("qdisc", "replace", *where, *after)]
-    found: list[tuple[str, ...]] = []
-    if before is not None:
-        found.append(("qdisc", "del", "dev", interface, "root"))
-    if after:
-        found.append(("qdisc", "add", *where, *after))
-    return found
+    away = ("qdisc", "del", "dev", interface, "root")
+    if not after:
+        return [] if found is None else [away]
+    where = ("dev", interface, "root", "handle")
+    if found is None:
+        return [("qdisc", "add", *where, HANDLES[0], *after)]
+    if found.kind == after[0] == "netem" and (
+        "duplicate" in after or decode_netem(found.options).duplicate
+    ):
+        return [away, *commands(interface, None, after)]
+    number = found.handle >> 16
+    if is_changed_in_place(found, after):
+        return [("qdisc", "replace", *where, f"{number:x}:", *after)]
+    handle = next(handle for handle in HANDLES if handle != f"{number:x}:")
+    return [("qdisc", "replace", *where, handle, *after)]
+
+
+def is_changed_in_place(found: Qdisc, after: tuple[str, ...]) -> bool:
+    """Say whether a discipline stays, with its frames and counts, and only does otherwise."""
+    return found.kind == "tbf" and after[:1] == ("tbf",)
 
 
 # -- and back ----------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from netem.host.coordinator import Coordinator
 from netem.impair.ports import kernel_shares
 from netem.impair.schedule import comes_back, fates
 from netem.kernel.capabilities import missing
+from netem.kernel.processes import end_in_words, exit_code
 from netem.kernel.run import KernelError
 from netem.kernel.sandbox import (
     RUNTIME,
@@ -404,7 +405,5 @@ def _tell(channel: socket.socket, message: ToLauncher) -> None:
 
 
 def _end_in_words(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    if code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with exit code {code} before it was told to; see its log"
+    words = end_in_words(exit_code(status))
+    return words if os.WIFSIGNALED(status) else f"{words} before it was told to; see its log"

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from netem.topology.spelling import suggestion
+
 BUILT_IN = Path(__file__).parents[1] / "labs"
 
 
@@ -45,6 +47,6 @@ def find(lab: str) -> LabSource:
     except UnicodeDecodeError as error:
         raise LabNotFoundError(f"{lab}: not a text file ({error.reason})") from error
     except OSError as error:
-        known = ", ".join(built_in())
         why = error.strerror or "cannot be read"
-        raise LabNotFoundError(f"{lab}: {why}; a lab is a file or one of: {known}") from error
+        known = suggestion(lab, built_in(), legal="a lab is a file or one of")
+        raise LabNotFoundError(f"{lab}: {why}{known}") from error

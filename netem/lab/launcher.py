@@ -15,12 +15,14 @@ from functools import partial
 
 import msgspec
 
+from netem.kernel.processes import end_in_words
 from netem.kernel.run import KernelError
 from netem.kernel.sandbox import Sandbox
 from netem.lab.conductor import conduct
 from netem.lab.job import Job, Outcome, Progress, ToLauncher
 
 GRACE_S = 60.0  # beyond the lab's own limit: starting, stopping, reporting
+SILENCE_S = 2.0  # from hanging up to the end of a process
 CHUNK = 1 << 16
 
 _decode = msgspec.json.Decoder(ToLauncher).decode
@@ -57,7 +59,7 @@ def launch(job: Job, progress: Progress = no_progress) -> Outcome:
                 return message.outcome
             elif message.total:
                 progress(message.done, message.total)
-    return Outcome(failures=["the lab's first process ended without a report; see nodes/*.log"])
+        return Outcome(failures=[_silent_end(sandbox)])
 
 
 def stay(job: Job) -> Sandbox:
@@ -84,6 +86,15 @@ def stay(job: Job) -> Sandbox:
             raise
         sandbox.kill()
         raise StartError(why)
+
+
+def _silent_end(sandbox: Sandbox) -> str:
+    """Say what became of a lab whose first process gave no report."""
+    try:
+        end = end_in_words(sandbox.wait(SILENCE_S))
+    except TimeoutError:
+        end = "neither reports nor ends"
+    return f"the lab's first process {end} without a report; see nodes/*.log"
 
 
 class _Interrupts:

@@ -83,7 +83,11 @@ class KernelDirection:
         if wanted == self._given:
             return
         before = self._given
-        self._make(wanted)
+        try:
+            self._make(wanted)
+        except KernelError:
+            self._make(before)  # in most cases it is there still
+            raise
         if self.read()[1] != tc.wanted(wanted, self._dilation):
             got = describe(self.in_force())
             self._make(before)
@@ -93,14 +97,15 @@ class KernelDirection:
             )  # fmt: skip
 
     def _make(self, wanted: Impairment) -> None:
-        found, options = self.read()
+        found, _ = self.read()
         words = tc.words(wanted, self._dilation, mtu=self.share.mtu)
-        lines = [" ".join(line) for line in tc.commands(self._interface, options, words)]
-        if lines and lines[0].startswith("qdisc del") and found is not None:
-            self._past = self._sum(found)
+        lines = [" ".join(line) for line in tc.commands(self._interface, found, words)]
+        past = self._past
+        if found is not None and not tc.is_changed_in_place(found, words):
+            past = self._sum(found)
         if lines:
             start_batch("tc", lines, self._pid, self._node).result()
-        self._given = wanted
+        self._given, self._past = wanted, past
 
     def report(self) -> DirectionReport:
         """Return what was counted. The kernel has one number for loss and lack of room."""

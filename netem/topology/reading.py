@@ -24,6 +24,7 @@ class Bad:
 
 
 BAD: Final = Bad()
+_DIGITS = re.compile("-?[0-9]+")  # of more than 18 the tree makes a word
 
 
 class Kind(Protocol):
@@ -67,7 +68,8 @@ class Whole:
     def read(self, tree: Tree, path: str, problems: list[str]) -> object:
         remark = f" ({self.remark})" if self.remark else ""
         if not isinstance(tree, int) or isinstance(tree, bool):
-            what = "is not a whole number"
+            is_long = isinstance(tree, str) and _DIGITS.fullmatch(tree)
+            what = "is out of range" if is_long else "is not a whole number"
         elif not self.low <= tree <= self.high:
             what = "is out of range"
         else:

@@ -48,6 +48,15 @@ def test_help_has_an_example(invoke, verb):
     assert f"Example:  fabriclab {verb}" in shown.output
 
 
+@pytest.mark.parametrize("verbs", [(), ("impair",)])
+def test_the_list_of_verbs_says_all_that_it_says(invoke, verbs):
+    """On a terminal of 80 columns; what is longer would be cut."""
+    shown = invoke(*verbs, "--help")
+    listed = shown.output.partition("Commands:")[2]
+    assert listed
+    assert "..." not in listed
+
+
 def test_labs_lists_every_lab_with_a_title(invoke):
     listed = json.loads(invoke("labs", "--json").stdout)["labs"]
     assert {"two-hosts", "two-hosts-lossy", "rc-verbs", "rc-errors"} <= {
@@ -71,6 +80,13 @@ def test_an_unknown_lab_is_told_which_there_are(invoke):
     ran = invoke("run", "no-such-lab")
     assert ran.exit_code == 2
     assert "two-hosts" in ran.stderr
+    assert "did you mean two-hosts;" in invoke("run", "two-host").stderr
+
+
+def test_a_seed_too_large_is_out_of_range(invoke):
+    ran = invoke("sim", "two-hosts", "--seed", "9" * 23)
+    assert ran.exit_code == 2
+    assert ran.stderr == f"seed: {'9' * 23} is out of range; legal: 0 to {(1 << 63) - 1}\n"
 
 
 @pytest.mark.parametrize(("form", "link"), [

@@ -52,6 +52,10 @@ def lab_processes(folder):
     return found
 
 
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def is_well_formed(folder):
     frames = captured(folder)
     assert len(frames) > 3
@@ -65,6 +69,15 @@ def test_a_node_killed_in_mid_run_is_named(endless):
     assert process.returncode == 1, out + err
     assert "node h1 was killed by SIGKILL" in out
     assert "node h1 was killed by SIGKILL" in result(folder)["why"]
+    is_well_formed(folder)
+
+
+def test_a_lab_whose_first_process_was_killed_says_by_what(endless):
+    process, folder = endless
+    os.kill(parent_of(lab_processes(folder)["h1"]), signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, out + err
+    assert "the lab's first process was killed by SIGKILL without a report" in out
     is_well_formed(folder)
 
 

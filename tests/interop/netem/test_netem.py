@@ -15,13 +15,10 @@ from statistics import mean, median, stdev
 
 import pytest
 
-from netem.impair.model import (
-    FourState,
-    GilbertElliott,
-    Impairment,
-    RandomLoss,
-)
-from tests.interop.netem.link import KernelLink, guest_for_netem
+from netem.guest.machine import GuestError
+from netem.impair.model import FourState, GilbertElliott, Impairment, RandomLoss
+from netem.kernel import tc
+from tests.interop.netem.link import NAME, KernelLink, guest_for_netem
 from tests.interop.netem.observation import (
     correlation,
     distance,
@@ -36,8 +33,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.needs("qemu_gue
 
 FRAMES = 2500
 SPACING = 100 * US
-SEEDS = range(40)
-SIGMAS = 5.5  # of 40 runs: Student's t with 39 degrees of freedom
+SEEDS = range(20)
+SIGMAS = 6.5  # of 20 runs: Student's t with 19 degrees of freedom
 TOLERANCE = 0.3 * MS  # of one delay: the guest's scheduler may take its time
 
 # EtherType for local experiments, IEEE Std 802: nobody answers.
@@ -72,66 +69,118 @@ def say(capsys):
     return say
 
 
-NONE = {"limit": 100_000, "ecn": False, "gap": 0}
-
-
-@pytest.mark.parametrize(("given", "options"), [
-    pytest.param(Impairment(), {}, id="nothing"),
+# The read-back cases of the kernel's own tests (tc-testing, qdiscs/netem.json), in our words.
+# cb28, 4502, 0785 (nothing), 5029 and 3785 (changes) are below. a089, a limit in packets, is in
+# each of these: we always say one. 7235 and 5439 are slots, which we do not have yet.
+CASES = [
+    pytest.param(Impairment(delay=100 * MS), id="3449 delay"),
     pytest.param(
-        Impairment(delay=100 * MS), {"delay": {"delay": 0.1, "jitter": 0, "correlation": 0}},
-        id="delay",
+        Impairment(
+            delay=100 * MS, jitter=10 * MS, distribution="normal",
+            corrupt=0.01, corrupt_from=0,
+        ),
+        id="3782 corrupt",
     ),
     pytest.param(
-        Impairment(delay=100 * MS, jitter=10 * MS, distribution="normal", corrupt=0.01),
-        {"delay": {"delay": 0.1, "jitter": 0.01, "correlation": 0},
-         "corrupt": {"corrupt": 0.01, "correlation": 0}}, id="normal corrupt",
-    ),
-    pytest.param(
-        Impairment(delay=100 * MS, jitter=10 * MS, delay_corr=0.25, duplicate=0.01),
-        {"delay": {"delay": 0.1, "jitter": 0.01, "correlation": 0.25},
-         "duplicate": {"duplicate": 0.01, "correlation": 0}}, id="uniform duplicate",
+        Impairment(delay=100 * MS, jitter=10 * MS, distribution="normal", duplicate=0.01),
+        id="2b82 duplicate",
     ),
     pytest.param(
         Impairment(
             delay=100 * MS, jitter=10 * MS, distribution="pareto", loss=RandomLoss(0.01)
         ),
-        {"delay": {"delay": 0.1, "jitter": 0.01, "correlation": 0},
-         "loss-random": {"loss": 0.01, "correlation": 0}}, id="pareto loss",
+        id="a932 loss",
     ),
     pytest.param(
-        Impairment(loss=FourState(0.01, 0.5, 0.1, 0.2, 0.005)),
-        {"loss-state": {"p13": 0.01, "p31": 0.5, "p32": 0.1, "p23": 0.2, "p14": 0.005}},
-        id="state",
+        Impairment(
+            delay=100 * MS, jitter=10 * MS, distribution="paretonormal",
+            loss=FourState(0.01, 0.99),
+        ),
+        id="e01a state",
+    ),
+    pytest.param(Impairment(loss=GilbertElliott(0.01, 0.99)), id="ba29 gemodel"),
+    pytest.param(
+        Impairment(delay=100 * MS, jitter=10 * MS, reorder=0.02, gap=100), id="0492 reorder"
+    ),
+    pytest.param(Impairment(delay=1 * MS, rate=20_000), id="7862 rate"),
+    # and beyond them: every number of every model, and both engines of the kernel
+    pytest.param(Impairment(loss=FourState(0.01, 0.5, 0.1, 0.2, 0.005)), id="state of five"),
+    pytest.param(Impairment(loss=GilbertElliott(0.01, 0.1, 0.7, 0.001)), id="gemodel of four"),
+    pytest.param(Impairment(loss=RandomLoss(0.02, 0.25), ecn=True), id="correlated loss, ecn"),
+    pytest.param(
+        Impairment(delay=100 * MS, jitter=10 * MS, delay_corr=0.25), id="correlated delay"
     ),
     pytest.param(
-        Impairment(loss=GilbertElliott(0.01, 0.1, 0.7, 0.001)),
-        {"loss-gemodel": {"p": 0.01, "r": 0.1, "1-h": 0.7, "1-k": 0.001}}, id="gemodel",
+        Impairment(delay=100 * MS, reorder=0.02, reorder_corr=0.5), id="correlated reorder"
     ),
     pytest.param(
-        Impairment(loss=RandomLoss(0.02, 0.25), ecn=True),
-        {"loss-random": {"loss": 0.02, "correlation": 0.25}, "ecn": True}, id="ecn",
+        Impairment(corrupt=0.001, corrupt_corr=0.1, corrupt_from=0), id="correlated corrupt"
     ),
     pytest.param(
-        Impairment(delay=100 * MS, reorder=0.02, reorder_corr=0.5, gap=100),
-        {"delay": {"delay": 0.1, "jitter": 0, "correlation": 0},
-         "reorder": {"reorder": 0.02, "correlation": 0.5}, "gap": 100}, id="reorder gap",
+        Impairment(delay=1 * MS, rate=100_000_000_000, overhead=24), id="rate of 64 bits"
     ),
-    pytest.param(
-        Impairment(rate=20_000, overhead=24),
-        {"rate": {"rate": 2500, "packetoverhead": 24, "cellsize": 0, "celloverhead": 0}},
-        id="rate",
-    ),
-])  # fmt: skip
-def test_the_kernel_understands_what_we_mean(link, given, options):
+    pytest.param(Impairment(delay=274_000 * MS), id="the longest delay but one"),
+    pytest.param(Impairment(rate=1_000_000, limit=64 << 10), id="tbf"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", CASES)
+def test_what_is_set_is_read_back_equal(link, given):
+    """By the kernel's own integers, and as what somebody wrote."""
     link.set(given)
-    assert rounded(link.options()) == NONE | options
+    options = tc.decode(link.root())
+    assert options == tc.wanted(given, 1)
+    assert tc.impairment(options, distribution=given.distribution) == given
 
 
-def rounded(value):
-    """Round to what a person writes: probabilities have 32 bits, times ticks of 64 ns."""
-    if isinstance(value, dict):
-        return {key: rounded(part) for key, part in value.items()}
-    return round(value, 6) if isinstance(value, float) else value
+def test_nothing_is_no_discipline_and_has_no_class(link):
+    """cb28, 4502, 0785: made and taken away again; netem has no classes to show."""
+    link.set(Impairment(delay=1 * MS))
+    assert link.root().kind == "netem"
+    assert link.guest.run("tc", "class", "show", "dev", NAME).count("netem") <= 1
+    link.set(Impairment())
+    assert link.root() is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(
+            Impairment(delay=10 * MS, loss=RandomLoss(0.01)),
+            Impairment(delay=10 * MS, loss=RandomLoss(0.02)),
+            id="5029 change of a loss",
+        ),
+        pytest.param(
+            Impairment(delay=100 * MS, jitter=10 * MS, distribution="normal"),
+            Impairment(delay=200 * MS, jitter=10 * MS),
+            id="3785 another delay, and no shape",
+        ),
+        pytest.param(
+            Impairment(loss=RandomLoss(0.02), ecn=True, delay=1 * MS, rate=20_000),
+            Impairment(delay=1 * MS),
+            id="what is not said again is gone",
+        ),
+        pytest.param(
+            Impairment(rate=1_000_000, limit=64 << 10), Impairment(delay=1 * MS),
+            id="netem after tbf",
+        ),
+    ],
+)  # fmt: skip
+def test_the_second_setting_takes_the_place_of_the_first(link, before, after):
+    """I03 and I06, at the kernel: nothing is left of what was there."""
+    link.set(before)
+    link.set(after)
+    assert tc.impairment(tc.decode(link.root()), distribution=after.distribution) == after
+
+
+def test_what_the_kernel_does_not_take_leaves_what_was_there(link):
+    """I05: state is never weakened."""
+    before = Impairment(delay=10 * MS, loss=RandomLoss(0.5))
+    link.set(before)
+    bad = tc.commands(NAME, link.root(), ("netem", "delay", "1us", "reorder", "1%", "gap", "x"))
+    with pytest.raises(GuestError, match="gap"):
+        link.guest.run("tc", *bad[0])
+    assert tc.impairment(tc.decode(link.root())) == before
 
 
 @pytest.mark.parametrize(
@@ -288,8 +337,8 @@ def test_reordering_agrees(link, say, given):
 
 
 @pytest.mark.parametrize("given", [
-    pytest.param(Impairment(rate=10_000_000), id="rate"),
-    pytest.param(Impairment(rate=10_000_000, overhead=24), id="overhead"),
+    pytest.param(Impairment(delay=1 * MS, rate=10_000_000), id="rate"),
+    pytest.param(Impairment(delay=1 * MS, rate=10_000_000, overhead=24), id="overhead"),
     pytest.param(Impairment(delay=20 * MS, rate=10_000_000), id="delay"),
 ])  # fmt: skip
 def test_a_rate_spaces_frames_alike(link, overhead, say, given):
@@ -302,6 +351,21 @@ def test_a_rate_spaces_frames_alike(link, overhead, say, given):
     say("last frame after {:.2f} ms, ours {:.2f};".format(*last),
         f"{min(away) / US:.0f} to {max(away) / US:.0f} us apart")  # fmt: skip
     assert max(map(abs, away)) < TOLERANCE
+
+
+def test_a_rate_alone_is_tbf_which_lets_its_bucket_go_at_once(link, say):
+    """A deliberate difference: netem.kernel.tc says why. Behind that all is paced alike."""
+    given = Impairment(rate=10_000_000, limit=1 << 20)
+    link.set(given)
+    words = tc.words(given)
+    bucket = int(words[words.index("burst") + 1].rstrip("b")) * 8 * 100  # ns
+    theirs = link.exchange(PLAIN + bytes(900), 500)
+    ours = through_ours(given, theirs.sent, 0, PLAIN + bytes(900))
+    pairs = list(zip(theirs.delays(), ours.delays(), strict=True))
+    away = [a + bucket - b for a, b in pairs[2:]]
+    say(f"{min(away) / US:.0f} to {max(away) / US:.0f} us apart")
+    assert max(map(abs, away)) < TOLERANCE
+    assert pairs[0][0] < TOLERANCE < pairs[0][1]
 
 
 def test_netem_may_lose_a_copy_and_ours_stays_with_its_original(link, say):

@@ -1,6 +1,7 @@
 """What the host can do: that it is found out by doing, and said with a remedy."""
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -109,6 +110,16 @@ def test_an_ordinary_user_finds_out_for_himself(ordinary_user):
     found = json.loads(done.stdout)
     assert set(found) >= KNOWN
     assert found["ip_tc"]
+
+
+@pytest.mark.needs("netns")
+def test_a_probe_that_ended_early_says_nothing_of_the_host(monkeypatch):
+    """And nothing to install would help."""
+    killed = capabilities._Probe(lambda: os._exit(3), "modprobe x")
+    monkeypatch.setitem(capabilities._PROBES, "killed", killed)
+    [found] = probe(["killed"])
+    assert found.why == "the probe ended with exit code 3 without an answer"
+    assert found.remedy == "find out again: this says nothing of the host"
 
 
 def test_a_capability_error_is_what_require_host_raises(monkeypatch):

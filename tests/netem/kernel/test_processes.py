@@ -47,3 +47,11 @@ def test_a_name_with_spaces_and_parentheses_does_not_confuse_it(tmp_path):
 @pytest.mark.parametrize(("status", "code"), [(7 << 8, 7), (9, 137)])
 def test_exit_codes_are_a_shells(status, code):
     assert processes.exit_code(status) == code
+
+
+@pytest.mark.parametrize(("code", "words"), [
+    (0, "ended with exit code 0"), (3, "ended with exit code 3"),
+    (137, "was killed by SIGKILL"), (200, "ended with exit code 200"),
+])  # fmt: skip
+def test_an_end_is_told_by_its_signal_or_its_code(code, words):
+    assert processes.end_in_words(code) == words

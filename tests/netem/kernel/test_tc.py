@@ -280,7 +280,7 @@ def set_and_read(*ours, dilation=1):
     ).result()
     for each in ours:
         words = tc.words(each, dilation)
-        lines = [" ".join(c) for c in tc.commands("va", tc.decode(root("va")), words)]
+        lines = [" ".join(c) for c in tc.commands("va", root("va"), words)]
         if lines:
             start_batch("tc", lines).result()
     options = tc.decode(root("va"))
@@ -348,7 +348,7 @@ def test_an_interface_without_a_discipline_has_none():
 def test_what_went_through_is_counted():
     def count():
         start_batch("ip", ("link add va type veth peer vb", "link set va up")).result()
-        words = ["tc", "qdisc", "add", "dev", "va", "root", "handle", tc.HANDLE]
+        words = ["tc", "qdisc", "add", "dev", "va", "root", "handle", "1:"]
         run([*words, *tc.words(Impairment(rate=1_000_000, limit=10_000))])
         return root("va")
 
