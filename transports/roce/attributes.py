@@ -86,6 +86,7 @@ class Peer(NamedTuple):
     dest_qp: int
     p_key: int
     mig_req: bool
+    becn: bool = False
 
 
 class QpAttributes(TypedDict, total=False):

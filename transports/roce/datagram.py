@@ -23,7 +23,7 @@ from transports.roce.attributes import AddressHandle, Peer
 from transports.roce.bursts import OVERHEAD, Burst, max_packets
 from transports.roce.port import DeviceConfig, Port
 from transports.roce.psn import MASK, psn_add
-from transports.roce.qp import QueuePair
+from transports.roce.qp import QpConfig, QueuePair
 from transports.roce.refusals import RefusalReason
 from transports.roce.templates import WORD, Ipv6Template, PeerTemplates
 from wire.codec import ReadBuffer
@@ -31,6 +31,7 @@ from wire.ipv4 import Protocol
 from wire.ipv6 import IPV6
 from wire.roce.bth import BTH
 from wire.roce.icrc import ICRC, LRH_CRC, RESIDUE, crc32
+from wire.roce.opcodes import Service
 from wire.roce.packet import UDP_PORT
 from wire.udp import UDP
 
@@ -89,6 +90,19 @@ class DatagramDevice(Port):
         # What did not fit the last train, and how much of it has gone.
         self._held: tuple[QueuePair, Burst, int] | None = None
         self._heads: dict[tuple[bytes, int, _Flow], _Head] = {}  # by size and flow, too
+
+    def create_qp(
+        self,
+        pd: int,
+        *,
+        qp_num: int | None = None,
+        service: Service = Service.RC,
+        config: QpConfig | None = None,
+    ) -> QueuePair:
+        """Return a new queue pair, as of any port; ValueError for one that needs ECN bits."""
+        if config is not None and config.congestion is not None:
+            raise ValueError("congestion control needs the ECN bits, which a kernel keeps")
+        return super().create_qp(pd, qp_num=qp_num, service=service, config=config)
 
     # -- in -------------------------------------------------------------------------------
 

@@ -91,6 +91,8 @@ class Device(Port):
         stop = flow.stop
         if flow.icrc(view) != ICRC.unpack_from(view, stop)[0]:
             return RefusalReason.ICRC
+        if flow.is_marked:
+            self._receive_marked(flow.qp, now)
         body = flow.bth + BTH.size
         (word,) = WORD.unpack_from(view, body - WORD.size)
         if flow.is_middle and flow.qp.take_middle(flow.opcode, word, view[body:stop], now):
@@ -167,7 +169,9 @@ class Device(Port):
             return RefusalReason.ICRC
         if isinstance(admitted, RefusalReason):
             return self._deliver_to_group(arrival, destination, now)
-        self._flows.remember(admitted, arrival, length)
+        flow = self._flows.remember(admitted, arrival, length)
+        if flow.is_marked:
+            self._receive_marked(admitted, now)
         return self._deliver(admitted, arrival, now)
 
     def transmit(self, now: Ns) -> Iterator[Outgoing]:

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from transports.roce.arrivals import MIDDLES, PAD_BITS, Arrival
+from transports.roce.congestion.control import DATA
 from transports.roce.qp import QueuePair
 from transports.roce.templates import mask_v4, mask_v6
 from wire.roce.bth import BTH
@@ -19,6 +20,7 @@ from wire.roce.icrc import ICRC, LRH_CRC, crc32
 _V4 = 0x45
 _V4_PSN = 36  # offset of the last word of the BTH
 _V6_PSN = 56
+_CE = 3  # congestion experienced, RFC 3168
 _WORDS = Struct("!10H")  # of an IPv4 header
 # Limit: heads kept; a flow has about ten, and odd message lengths make more.
 _MAX_FLOWS = 1024
@@ -39,6 +41,7 @@ class Flow(NamedTuple):
     bits: int
     p_key: int
     qp_word: int
+    is_marked: bool  # data with CE
 
     def arrival(self, word: int, view: memoryview) -> Arrival:
         """Return a packet of this flow. `word` is the last of its BTH."""
@@ -60,6 +63,12 @@ def checksum_is_right(view: memoryview) -> bool:
     return sum(words) % 0xFFFF == 0
 
 
+def _is_marked(view: memoryview, opcode: int) -> bool:
+    """Say whether an IP packet carries data, by its opcode, and CE."""
+    ecn = view[1] & 3 if view[0] == _V4 else view[1] >> 4 & 3
+    return ecn == _CE and opcode in DATA
+
+
 def _v4_key(view: memoryview) -> bytes:
     """Return the head of an IPv4 packet without what differs from packet to packet."""
     return b"".join((view[:4], view[6:10], view[12:_V4_PSN]))
@@ -79,7 +88,7 @@ class Flows:
             return None
         return flow
 
-    def remember(self, qp: QueuePair, arrival: Arrival, length: int) -> None:
+    def remember(self, qp: QueuePair, arrival: Arrival, length: int) -> Flow:
         """Keep the head of a packet of `length` bytes that passed every check."""
         opcode, bits, p_key, qp_word, _, view, bth, stop = arrival
         head = bytes(view[: bth + BTH.size - 4])
@@ -91,13 +100,14 @@ class Flows:
         is_middle = opcode in MIDDLES and not bits & PAD_BITS
         flow = Flow(
             qp, qp.generation, length, bth, stop, crc, rest, is_middle,
-            opcode, bits, p_key, qp_word,
+            opcode, bits, p_key, qp_word, _is_marked(view, opcode),
         )  # fmt: skip
         # The masked head must give the very ICRC that the clear path has found right.
         assert flow.icrc(view) == ICRC.unpack_from(view, stop)[0]
         if len(self._flows) >= _MAX_FLOWS:
             self._flows.clear()
         self._flows[key] = flow
+        return flow
 
     def forget(self, qp: QueuePair) -> None:
         """Keep nothing of `qp`, which ceases to be."""

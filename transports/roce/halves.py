@@ -11,7 +11,7 @@ from typing import Protocol
 
 from transports.clock import Ns
 from transports.roce.arrivals import Arrival
-from transports.roce.bursts import Burst
+from transports.roce.bursts import MAX_BURST, Burst
 from transports.roce.refusals import RefusalReason
 from transports.roce.work import RecvWr, SendWr
 
@@ -36,8 +36,11 @@ class SendHalf(Protocol):
     def post(self, wr: SendWr) -> None:
         """Queue a request."""
 
-    def next_burst(self, now: Ns) -> Burst | None:
-        """Return what to send next, which then counts as sent; None for nothing at present."""
+    def next_burst(self, now: Ns, most: int = MAX_BURST) -> Burst | None:
+        """Return what to send next, which then counts as sent; None for nothing at present.
+
+        At most `most` packets, which is at least one.
+        """
 
     def expire(self, now: Ns) -> None:
         """Let time pass."""
@@ -58,8 +61,11 @@ class ReceiveHalf(Protocol):
     @property
     def has_responses(self) -> bool: ...
 
-    def next_burst(self, now: Ns) -> Burst | None:
-        """Return the next answers to send, which then count as sent."""
+    def next_burst(self, now: Ns, most: int = MAX_BURST) -> Burst | None:
+        """Return the next answers to send, which then count as sent.
+
+        At most `most` packets with data, maybe none: then answers without data go on.
+        """
 
     def flush(self) -> RecvWr | None:
         """Forget the message under way; return the receive request that it has taken."""

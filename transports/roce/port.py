@@ -71,6 +71,7 @@ class Port:
         self.memory = MemoryTable()
         self.refused: Counter[RefusalReason] = Counter()
         self.received_packets = 0
+        self.marked_packets = 0  # valid data that came with CE
         self.sent_packets = 0
         self._rng = rng
         self._port = PortConfig(
@@ -125,6 +126,8 @@ class Port:
         if service not in _SERVICES:
             built = ", ".join(_SERVICES)
             raise ValueError(f"service is {service}, built are {built}")
+        if service is Service.UD and config is not None and config.congestion is not None:
+            raise ValueError("congestion control is for connected queue pairs")
         if not self.memory.has_pd(pd):
             raise ValueError(f"pd {pd} was never allocated")
         if qp_num is None:
@@ -210,6 +213,13 @@ class Port:
     def counters(self) -> dict[str, int]:
         """Return what the port counted: packets, and refused ones by reason."""
         counts = {"sent_packets": self.sent_packets, "received_packets": self.received_packets}
+        if self.marked_packets:
+            counts["np_ecn_marked_roce_packets"] = self.marked_packets
+        controls = [qp.congestion for qp in self.qps if qp.congestion is not None]
+        if controls:
+            counts["np_cnp_sent"] = sum(control.cnps_sent for control in controls)
+            counts["rp_cnp_handled"] = sum(control.reaction.cnps for control in controls)
+            counts["rp_rate_cuts"] = sum(control.reaction.cuts for control in controls)
         for reason in RefusalReason:
             if self.refused[reason]:
                 counts[f"refused_{reason.value}"] = self.refused[reason]
@@ -285,14 +295,18 @@ class Port:
                 taken |= reason is None
         return None if taken else reason
 
+    def _receive_marked(self, qp: QueuePair, now: Ns) -> None:
+        """Take note that valid data for `qp` came with CE. Annex A17.9."""
+        self.marked_packets += 1
+        qp.receive_marked(now)
+
     def _deliver(self, qp: QueuePair, arrival: Arrival, now: Ns) -> RefusalReason | None:
         """Hand a packet that passed every check to its queue pair.
 
         If that is a UD one, the view of `arrival` begins with the IP header.
         """
         if arrival.opcode == _CNP:
-            # Limit: nothing here paces, so a congestion notification has no effect yet.
-            return RefusalReason.CNP
+            return qp.receive_cnp(now)
         return qp.receive(arrival, now)
 
 

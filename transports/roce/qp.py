@@ -15,12 +15,14 @@ from transports.roce.agenda import Agenda
 from transports.roce.arrivals import ACK_REQ, Arrival
 from transports.roce.attributes import (
     AddressHandle,
+    Peer,
     QpAttributes,
     QpState,
     StateError,
     check_transition,
 )
-from transports.roce.bursts import Burst
+from transports.roce.bursts import MAX_BURST, Burst
+from transports.roce.congestion.control import CongestionConfig, CongestionControl
 from transports.roce.events import CommEstablished, Event, QpFatal, SqDrained
 from transports.roce.halves import ReceiveHalf, SendHalf
 from transports.roce.memory import MemoryTable
@@ -45,6 +47,8 @@ from wire.roce.opcodes import OPCODES, Opcode, Service
 _READ_MIDDLE = Opcode.RC_READ_RESPONSE_MIDDLE.value
 _ATOMIC_RESPONSE = Opcode.RC_ATOMIC_ACKNOWLEDGE.value
 _ACKNOWLEDGE = Opcode.RC_ACKNOWLEDGE.value
+_ACKNOWLEDGES = {_ACKNOWLEDGE, _ATOMIC_RESPONSE}
+_ECT0 = 2  # ECN of a CNP, as a ConnectX-4 Lx sends it
 _IS_REQUEST = {opcode for opcode, info in OPCODES.items() if info.is_request}
 _EXECUTING = {QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE}
 _ANSWERED = {QpState.RTS, QpState.SQD}
@@ -60,6 +64,8 @@ class QpConfig:
     sq_sig_all: bool = False  # every send request makes a completion
     window: int = 128  # most packets unacknowledged; ours, not the standard's
     credits: bool = False  # both ends use end-to-end flow control; else we offer code 0x1F
+    congestion: CongestionConfig | None = None  # DCQCN at both points; else CNPs are ignored
+    ack_traffic_class: int | None = None  # of acknowledgements; else that of the queue pair
 
     def __post_init__(self) -> None:
         if not 1 <= self.window <= MAX_OPEN:
@@ -128,6 +134,12 @@ class QueuePair:
         self.dest_qp_num = 0
         self.p_key = 0
         self.ah: AddressHandle | None = None
+        given = self.config.congestion
+        self.congestion = None if given is None else CongestionControl(given)
+        self._paced_until: Ns | None = None  # nothing with data may leave before
+        # Where the packets go that have a traffic class of their own.
+        self._cnp_peer: Peer | None = None
+        self._ack_peer: Peer | None = None
 
     # -- the application's side -----------------------------------------------------------
 
@@ -218,6 +230,11 @@ class QueuePair:
             return
         self.ah = attributes["ah"]
         self.dest_qp_num = attributes["dest_qp_num"]
+        if self.congestion is not None:
+            cnp_dscp = self.congestion.config.dcqcn.cnp_dscp
+            self._cnp_peer = self._peer(cnp_dscp << 2 | _ECT0, becn=True)
+        if self.config.ack_traffic_class is not None:
+            self._ack_peer = self._peer(self.config.ack_traffic_class)
         self._path_mtu = attributes["path_mtu"]
         self._receiver = self._responder = Responder(
             ResponderConfig(
@@ -233,6 +250,12 @@ class QueuePair:
             self._events,
             self.stats,
         )
+
+    def _peer(self, traffic_class: int, *, becn: bool = False) -> Peer:
+        """Return our peer, reached by another traffic class."""
+        assert self.ah is not None
+        ah = replace(self.ah, traffic_class=traffic_class)
+        return Peer(ah, self.dest_qp_num, self.p_key, self._port.mig_req, becn)
 
     def _make_sender(self, attributes: QpAttributes) -> None:
         if self.service is Service.UD:
@@ -323,7 +346,11 @@ class QueuePair:
 
     @property
     def deadline(self) -> Ns | None:
-        return self._sender.deadline if self._sender is not None else None
+        own = self._sender.deadline if self._sender is not None else None
+        paced = self._paced_until
+        if paced is None or (own is not None and own < paced):
+            return own
+        return paced
 
     def receive(self, arrival: Arrival, now: Ns) -> RefusalReason | None:
         """Take one packet that passed the checks of the port. Nothing is kept of it."""
@@ -348,6 +375,19 @@ class QueuePair:
         """
         ours = self._port.p_keys if self.qp_num == GSI_QP_NUM else (self.p_key,)
         return any(not (p_key ^ mine) & 0x7FFF and (p_key | mine) & 0x8000 for mine in ours)
+
+    def receive_marked(self, now: Ns) -> None:
+        """Take note of valid data with CE: its sender may have to be told."""
+        if self.congestion is not None and self.congestion.receive_marked(now):
+            self._agenda.wake(self)
+
+    def receive_cnp(self, now: Ns) -> RefusalReason | None:
+        """Take a CNP: what this queue pair sends has met congestion."""
+        if self.congestion is None:
+            return RefusalReason.CNP
+        self.congestion.receive_cnp(now)
+        self._agenda.note(self)
+        return None
 
     def take_middle(self, opcode: int, word: int, payload: memoryview, now: Ns) -> bool:
         """Take an in-order MIDDLE without a pad; False if it must be looked at by `receive`."""
@@ -407,24 +447,55 @@ class QueuePair:
 
     def expire(self, now: Ns) -> None:
         """Let time pass."""
+        if self._paced_until is not None and self._paced_until <= now:
+            self._paced_until = None
+            self._agenda.note(self)
         if self._sender is not None:
             self._sender.expire(now)
             self._settle()
 
     def next_burst(self, now: Ns) -> Burst | None:
-        """Return the next packets to send: responses and requests take turns."""
+        """Return the next packets to send, at the pace that congestion control allows."""
+        control = self.congestion
+        if control is None:
+            return self._take_turn(now, MAX_BURST)
+        if (cnp := control.take_cnp()) is not None:
+            return cnp._replace(to=self._cnp_peer)
+        room = control.room(now)
+        burst = self._take_turn(now, room)
+        if burst is not None:
+            control.sent(burst, now)
+        self._paced_until = control.deadline if not room and self._has_more else None
+        return burst
+
+    @property
+    def _has_more(self) -> bool:
+        """Say whether there is anything that pace may hold back."""
+        if self._receiver is not None and self._receiver.has_responses:
+            return True
+        if self._requester is not None:
+            return self._requester.has_unsent
+        return self._sender is not None and self._sender.queued > 0
+
+    def _take_turn(self, now: Ns, most: int) -> Burst | None:
+        """Return the next packets to send: responses and requests take turns.
+
+        At most `most` packets; if none, then answers without data only.
+        """
         burst = None
         receiver = self._receiver
         if receiver is not None and receiver.has_responses and not self._is_requests_turn:
-            burst = receiver.next_burst(now)
+            burst = receiver.next_burst(now, most)
             self._is_requests_turn = True
-        elif self._sender is not None:
-            burst = self._sender.next_burst(now)
+        elif self._sender is not None and most:
+            burst = self._sender.next_burst(now, most)
             self._is_requests_turn = False
         if burst is None and receiver is not None and receiver.has_responses:
-            burst = receiver.next_burst(now)
+            burst = receiver.next_burst(now, most)
         if burst is None or (receiver is not None and receiver.failure):
             self._check_halves()
+        if self._ack_peer is not None and burst is not None and burst.opcode in _ACKNOWLEDGES:
+            return burst._replace(to=self._ack_peer)
         return burst
 
     # -- common ---------------------------------------------------------------------------

@@ -21,7 +21,7 @@ class RefusalReason(Enum):
     OPCODE = "opcode"  # reserved or a manufacturer's
     PACKET_LENGTH = "packet_length"  # no room for headers, pad and ICRC
     TVER = "tver"
-    CNP = "cnp"  # known, without effect on the transport
+    CNP = "cnp"  # for a queue pair without congestion control
     DEST_QP = "dest_qp"
     SERVICE = "service"  # the opcode of another service
     QP_STATE = "qp_state"

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 from transports.clock import Ns
 from transports.roce.arrivals import Arrival
-from transports.roce.bursts import OVERHEAD, Burst, max_packets
+from transports.roce.bursts import MAX_BURST, OVERHEAD, Burst, max_packets
 from transports.roce.completion import WcStatus, WorkCompletion
 from transports.roce.credits import SendCredits
 from transports.roce.events import Event, Retransmitted
@@ -146,8 +146,11 @@ class Requester:
 
     # -- sending --------------------------------------------------------------------------
 
-    def next_burst(self, now: Ns) -> Burst | None:
-        """Return what to send next, which then counts as sent; None for nothing at present."""
+    def next_burst(self, now: Ns, most: int = MAX_BURST) -> Burst | None:
+        """Return what to send next, which then counts as sent; None for nothing at present.
+
+        At most `most` packets, which is at least one.
+        """
         if self._timer is Timer.RNR or self._cursor == len(self._queue):
             return None
         message = self._queue[self._cursor]
@@ -164,10 +167,11 @@ class Requester:
         else:
             if psn >= stop:
                 return None
+            room = min(stop - psn, most)
             if self._resends.concerns(psn):
-                burst = self._burst_again(message, psn, stop - psn)
+                burst = self._burst_again(message, psn, room)
             else:
-                burst = message.burst(psn, stop - psn, 1, "")
+                burst = message.burst(psn, room, 1, "")
             self._next = psn + burst.packets
         if self._next == message.stop:
             self._cursor += 1

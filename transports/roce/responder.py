@@ -34,7 +34,7 @@ from typing import ClassVar
 
 from transports.clock import Ns
 from transports.roce.arrivals import ACK_REQ, HEADERS_SIZE, Arrival
-from transports.roce.bursts import Burst
+from transports.roce.bursts import MAX_BURST, Burst
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
 from transports.roce.credits import offered_code
 from transports.roce.events import Event
@@ -504,9 +504,9 @@ class Responder:
     def has_responses(self) -> bool:
         return len(self._responses) > 0
 
-    def next_burst(self, _now: Ns) -> Burst | None:
-        """Return the next packets to send, which then count as sent."""
-        burst = self._responses.next_burst(self.credit)
+    def next_burst(self, _now: Ns, most: int = MAX_BURST) -> Burst | None:
+        """Return what to send next, with at most `most` packets of data; it counts as sent."""
+        burst = self._responses.next_burst(self.credit, most)
         if isinstance(burst, Saved):  # its memory was deregistered while it was being read
             self._responses.clear()
             self._refuse(NakCode.REMOTE_ACCESS_ERROR, psn_add(burst.psn, burst.next))

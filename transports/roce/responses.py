@@ -80,10 +80,11 @@ class Responses:
     def clear(self) -> None:
         self._queue.clear()
 
-    def next_burst(self, credit: int) -> Burst | Saved | None:
+    def next_burst(self, credit: int, most: int = MAX_BURST) -> Burst | Saved | None:
         """Return what to send next. A Saved whose memory is gone is returned as it is.
 
-        `credit` is the credit code for the AETH of responses.
+        `credit` is the credit code for the AETH of responses, `most` how many packets with data
+        may go: with none of them, acknowledgements do, but none overtakes a READ response.
         """
         if not self._queue:
             return None
@@ -96,20 +97,22 @@ class Responses:
                 transmission=2 if head.why else 1,
             )  # fmt: skip
         assert isinstance(head, Saved)
+        if head.is_read and not most:
+            return None
         if head.region is not None and head.is_read and not head.region.is_valid:
             self._queue.popleft()
             return head
         burst = (
             self._atomic(head, credit)
             if head.original is not None
-            else self._read(head, credit)
+            else self._read(head, credit, most)
         )
         head.next += burst.packets
         if not head.is_open:
             self._queue.popleft()
         return burst
 
-    def _read(self, saved: Saved, credit: int) -> Burst:
+    def _read(self, saved: Saved, credit: int, most: int) -> Burst:
         """Return the next packets of a READ response: as many as are alike."""
         mtu = self._mtu
         index = saved.next
@@ -121,7 +124,7 @@ class Responses:
             opcode = _LAST
         else:
             opcode = _MIDDLE
-            count = min(last - index, MAX_BURST)
+            count = min(last - index, most)
         extension = b"" if opcode == _MIDDLE else AETH.pack(credit << 24 | saved.msn)
         offset = index * mtu
         length = min(count * mtu, saved.length - offset)

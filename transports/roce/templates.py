@@ -59,7 +59,8 @@ def identifications(start: int) -> Iterator[int]:
 
 def _transport_head(peer: Peer, opcode: int, bits: int, length: int) -> bytes:
     """Return UDP header and BTH up to its PSN."""
-    bth = BTH.pack(opcode, bits | peer.mig_req << 6, peer.p_key, peer.dest_qp, 0)
+    qp_word = peer.becn << 30 | peer.dest_qp
+    bth = BTH.pack(opcode, bits | peer.mig_req << 6, peer.p_key, qp_word, 0)
     return UDP.pack(peer.ah.udp_source_port, UDP_PORT, length, 0) + bth[:-4]
 
 

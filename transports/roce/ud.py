@@ -78,7 +78,7 @@ class UdSender:
     def post(self, wr: SendWr) -> None:
         self._queue.append(wr)
 
-    def next_burst(self, _now: Ns) -> Burst | None:
+    def next_burst(self, _now: Ns, _most: int = 1) -> Burst | None:
         """Return the next datagram, with its own copy of the payload."""
         while self._queue and not self.is_draining and not self.is_failed:
             wr = self._queue.popleft()
@@ -208,7 +208,7 @@ class UdReceiver:
             )
         )  # fmt: skip
 
-    def next_burst(self, _now: Ns) -> Burst | None:
+    def next_burst(self, _now: Ns, _most: int = 1) -> Burst | None:
         """Answer nothing."""
         return None
 
