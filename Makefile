@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test check format interop interop-full soak bench clean
+.PHONY: help demo test check lint format interop interop-full soak bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -22,11 +22,13 @@ demo: $(READY)  ## everything a fresh machine needs, then `fabriclab demo`
 test: $(READY)  ## everything a fresh machine needs, then the tests that need only Linux and Python
 	$(BIN)/pytest -q -m 'not interop and not soak' $(PYTEST)
 
-check: $(READY)  ## format, lint, types, unit tests: before each commit
+check: lint  ## format, lint, types, unit tests: before each commit
+	$(BIN)/pytest -q -m 'not interop and not soak and not slow and not needs' $(PYTEST)
+
+lint: $(READY)  ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -m 'not interop and not soak and not slow and not needs' $(PYTEST)
 
 format: $(READY)  ## let the formatter decide
 	$(BIN)/ruff format .
