@@ -70,6 +70,7 @@ class HostPort:
         self.counters = dict.fromkeys((refusal.value for refusal in FrameRefusal), 0)
         self._mac = mac_address(plan.mac)
         self._vlan = plan.vlan
+        self._priorities = plan.priorities
         self._shift = 0 if plan.vlan is None else VLAN.size
         self._mtu = plan.mtu
         self._most = plan.mtu + ETHERNET.size + self._shift
@@ -194,7 +195,7 @@ class HostPort:
             return None
         if len(self._headers) >= MAX_HEADERS:
             self._headers.clear()
-        vlan = None if self._vlan is None else Vlan(self._vlan, _pcp(key))
+        vlan = None if self._vlan is None else Vlan(self._vlan, self._pcp(key))
         ethertype = EtherType.IPV4 if len(key[1]) == 4 else EtherType.IPV6
         ethernet = Ethernet(mac, self._mac, ethertype, vlan)
         buf = bytearray(ethernet.size)
@@ -202,10 +203,19 @@ class HostPort:
         header = self._headers[key] = bytes(buf)
         return header
 
+    def _pcp(self, key: tuple[int, bytes]) -> int:
+        """Return the priority of 802.1Q for a packet, by its DSCP.
+
+        Where the plan says nothing it is the class selector, the DSCP's upper three bits.
+        """
+        word = key[0]
+        dscp = (word >> 2 if len(key[1]) == 4 else word >> 22) & 0x3F
+        return self._priorities.get(dscp, dscp >> 3)
+
     def _resolve(
         self, packet: ReadBuffer, key: tuple[int, bytes], meta: FrameMeta, now: Ns
     ) -> None:
-        self.resolver.send(bytes(packet), key[1], now, pcp=_pcp(key), tag=meta)
+        self.resolver.send(bytes(packet), key[1], now, pcp=self._pcp(key), tag=meta)
 
     @property
     def deadline(self) -> Ns | None:
@@ -232,12 +242,6 @@ class HostPort:
         ):
             for name, count in counters.items():
                 yield f"{self.name}.{layer}.{name}", count
-
-
-def _pcp(key: tuple[int, bytes]) -> int:
-    """Return the priority of 802.1Q for a packet: the class selector, its DSCP's upper bits."""
-    word = key[0]
-    return word >> 5 & 7 if len(key[1]) == 4 else word >> 25 & 7
 
 
 def roce_qp(packet: memoryview, ethertype: int) -> int | None:

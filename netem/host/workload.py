@@ -199,7 +199,14 @@ def _unused(keys: set[int]) -> int:
 def _connected(device: Port, pd: int, plan: QpPlan) -> QueuePair:
     """Return a new queue pair, connected as the plan says and ready to send."""
     qp = device.create_qp(
-        pd, qp_num=plan.qp_num, config=QpConfig(window=plan.window, credits=plan.credits)
+        pd,
+        qp_num=plan.qp_num,
+        config=QpConfig(
+            window=plan.window,
+            credits=plan.credits,
+            congestion=plan.congestion,
+            ack_traffic_class=plan.ack_traffic_class,
+        ),
     )
     qp.modify(QpState.INIT, 0, pkey_index=0, port_num=1, qp_access_flags=plan.qp_access)
     handle = AddressHandle(

@@ -7,6 +7,7 @@ cannot reach each other.
 
 from collections.abc import Iterator
 
+from netem.topology import congestion
 from netem.topology.engines import tc_cannot
 from netem.topology.errors import shown
 from netem.topology.fault_checks import check_faults
@@ -48,6 +49,7 @@ def check(lab: Lab, problems: list[str]) -> None:
     of_nodes = list(node_problems(lab))
     problems.extend(of_nodes)
     problems.extend(_mtu_problems(lab))
+    problems.extend(congestion.problems(lab))
     sound = [pair for pair in ends if pair is not None]
     if len(sound) < len(ends):
         return

@@ -1,11 +1,12 @@
 """The connections of a lab: which there are, and what both ends of each must agree on."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from netem.topology.congestion import ack_traffic_class, traffic_class
 from netem.topology.identity import FlowIdentity, Identities
 from netem.topology.model import RECEIVE_OPS, ItemSpec, Lab, TransportSpec
 from netem.topology.plan import QpPlan, WorkPlan
@@ -14,6 +15,7 @@ from netem.topology.settings import source_path, transport_of
 from netem.topology.srv6 import Srv6
 from netem.topology.wiring import node_of
 from netem.topology.workload import Pair, Pairing
+from transports.roce.congestion.control import CongestionConfig
 from transports.roce.memory import REMOTE, Access
 
 ALL_RIGHTS = int(Access.LOCAL_WRITE | REMOTE)
@@ -47,9 +49,16 @@ def flows(lab: Lab, pairing: Pairing) -> Iterator[Flow]:
 
 
 def queue_pairs(
-    lab: Lab, flows: list[Flow], addresses: Mapping[str, str], srv6: Srv6
+    lab: Lab,
+    flows: list[Flow],
+    addresses: Mapping[str, str],
+    srv6: Srv6,
+    control: Callable[[TransportSpec, str], CongestionConfig | None],
 ) -> dict[str, list[QpPlan]]:
-    """Return the queue pairs of each node in the order of flows; `addresses` are of ports."""
+    """Return the queue pairs of each node in the order of flows.
+
+    `addresses` are of ports; `control` says how a transport controls congestion at a port.
+    """
     identities = Identities(lab.seed)
     most_bytes = budget(len(flows))
     found: dict[str, list[QpPlan]] = defaultdict(list)
@@ -66,6 +75,8 @@ def queue_pairs(
             identity.requester_psn = item.first_psn
         requester = _requester(flow, identity, addresses)
         responder = _responder(requester, flow, identity)
+        requester = replace(requester, congestion=control(flow.transport, flow.pair.source))
+        responder = replace(responder, congestion=control(flow.transport, flow.pair.target))
         if (path := source_path(lab, item)) is not None:
             ends = flow.pair.source, flow.pair.target
             there = srv6.route(path, ends)
@@ -101,7 +112,8 @@ def _requester(flow: Flow, identity: FlowIdentity, addresses: Mapping[str, str])
         min_rnr_timer=transport.rnr_timer,
         max_rd_atomic=transport.max_rd_atomic,
         max_dest_rd_atomic=transport.max_dest_rd_atomic or transport.max_rd_atomic,
-        traffic_class=transport.tc,
+        traffic_class=traffic_class(transport),
+        ack_traffic_class=ack_traffic_class(transport),
         window=transport.window,
         credits=transport.credits,
         work=tuple(_work(flow.item_number, item, size) for size in item.size or (8,)),

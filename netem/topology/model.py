@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 from msgspec import field
 
 from netem.topology import units
+from netem.topology.congestion_model import DcqcnKeys, DcqcnKind
 from netem.topology.errors import shown
 from netem.topology.expectations import (
     BOUNDS,
@@ -90,6 +91,7 @@ TRANSPORT_NAME = Name(
 )
 
 Family = Literal["ipv6", "ipv4"]
+Ecn = Literal["off", "ect0", "ect1"]
 NodeKind = Literal["host", "switch", "linux", "bridge"]
 ModeKey = Annotated[Mode | None, OneOf(("frame", "datagram"))]
 StackKey = Annotated[Stack | None, OneOf(("none", "kernel"))]
@@ -178,7 +180,12 @@ class TransportSpec(Spec, frozen=True, kw_only=True):
     max_dest_rd_atomic: Annotated[int | None, Whole(1, 128)] = None  # as max_rd_atomic
     window: Annotated[int, Whole(1, 65536, "packets unacknowledged")] = 128
     credits: Annotated[bool, TRUTH] = False
-    tc: Annotated[int, Whole(0, 255, "DSCP x 4 + ECN")] = 0
+    tc: Annotated[int | None, Whole(0, 255, "DSCP x 4 + ECN")] = None
+    dscp: Annotated[int | None, Whole(0, 63, "a DSCP")] = None
+    ecn: Annotated[Ecn | None, OneOf(("off", "ect0", "ect1"))] = None
+    pcp: Annotated[int | None, Whole(0, 7, "a priority of 802.1Q")] = None
+    ack_dscp: Annotated[int | None, Whole(0, 63, "a DSCP")] = None
+    dcqcn: Annotated[DcqcnKeys | None, DcqcnKind()] = None
     path: Annotated[tuple[str, ...] | None, PATH] = None
     path_back: Annotated[tuple[str, ...] | None, PATH] = None
     encaps: Annotated[Encaps | None, EncapsKind()] = None

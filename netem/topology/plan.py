@@ -22,6 +22,7 @@ from netem.topology.switch_plan import (
     TrimPlan,
 )
 from transports.clock import Ns
+from transports.roce.congestion.control import CongestionConfig
 
 NodeKind = Literal["host", "bridge", "linux", "guest", "switch"]
 Mode = Literal["frame", "datagram"]
@@ -44,6 +45,8 @@ class PortPlan(Frozen, frozen=True):
     vlan: int | None = None
     egress: Impairment = NEUTRAL  # what this node does to what it sends here
     ingress: Impairment | None = None  # only where the peer is a kernel end we act for
+    # DSCP to priority of 802.1Q; of others it is the upper three bits
+    priorities: dict[int, int] = field(default_factory=dict)
     trains: bool = False  # offload settings for UDP segment trains; else byte-accurate
     faces: PortFacing = "fabric"  # a switch's port: what is at the other end
     nic: NicPlan | None = None  # of a host in frame mode whose switch has lossless classes
@@ -126,6 +129,8 @@ class QpPlan(Frozen, frozen=True):
     max_rd_atomic: int = 16
     max_dest_rd_atomic: int = 16
     traffic_class: int = 0
+    ack_traffic_class: int | None = None  # of acknowledgements; None: the same
+    congestion: CongestionConfig | None = None  # DCQCN, at both ends alike
     qp_access: int = 0xE  # Access bits that the QP itself grants
     window: int = 128  # most packets unacknowledged; ours, not the standard's
     credits: bool = False  # the responder offers end-to-end credits

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from netem.impair.model import NEUTRAL, Impairment
 from netem.impair.ports import ours_beside_tc
-from netem.topology import addresses, draw
+from netem.topology import addresses, congestion, draw
 from netem.topology.connections import Flow, flows, queue_pairs
 from netem.topology.dilation import (
     DEFAULT_CALIBRATION,
@@ -30,7 +30,7 @@ from netem.topology.errors import LabError
 from netem.topology.fault_model import ChangeSpec, EventSpec, FaultSpec
 from netem.topology.headroom import Cable, reaction_need
 from netem.topology.link_model import LinkSpec
-from netem.topology.model import Lab, NodeSpec
+from netem.topology.model import Lab, NodeSpec, TransportSpec
 from netem.topology.mtu import mtu_sum
 from netem.topology.names import Names, plane_of
 from netem.topology.plan import (
@@ -67,6 +67,7 @@ from netem.topology.switches import nic_plan, switch_plan, trim_how
 from netem.topology.wiring import Wiring, node_of
 from netem.topology.workload import Pairing
 from transports.clock import Ns, S
+from transports.roce.congestion.control import CongestionConfig
 
 
 def plan_lab(lab: Lab, *, calibration: Calibration = DEFAULT_CALIBRATION) -> Plan:
@@ -102,13 +103,14 @@ class _Planner:
         self._touched = self._touched_ports()
         self._egresses = {port: self._egress_of(port) for port in self._link_of}
         self._nics: dict[str, NicPlan | None] = {}  # by switch
+        self._priorities = congestion.priorities(lab)
 
     def plan(self, calibration: Calibration) -> Plan:
         lab = self._lab
         ground = Ground(self._names, self._wiring, self._routing)
         pairing = Pairing(ground, lab.seed)
         all_flows = list(flows(lab, pairing))
-        qps = queue_pairs(lab, all_flows, self._ips, self._srv6)
+        qps = queue_pairs(lab, all_flows, self._ips, self._srv6, self._control)
         needed = self._needed(all_flows, calibration)
         dilation = lab.dilation or needed.rounded
         changes = tuple(self._changes())
@@ -139,7 +141,10 @@ class _Planner:
                 for bound in bounds
             ),
             capture=CapturePlan(self._captured(), lab.capture.max),
-            remarks=remarks(lab, self._egresses, dilation, needed),
+            remarks=(
+                *remarks(lab, self._egresses, dilation, needed),
+                *congestion.remarks(lab),
+            ),
         )
 
     # Nodes and links
@@ -158,6 +163,11 @@ class _Planner:
 
     def _egress_of(self, port: str) -> Impairment:
         return direction_impairment(self._lab, self._link_of[port], self._names, port)
+
+    def _control(self, transport: TransportSpec, port: str) -> CongestionConfig | None:
+        vlan = link_vlan(self._lab, self._link_of[port])
+        family = self._hosts[node_of(port)].family
+        return congestion.control(transport, self._egresses[port], vlan, family)
 
     def _touched_ports(self) -> set[str]:
         """Return the ports whose egress a fault or a change of the lab file touches."""
@@ -264,6 +274,7 @@ class _Planner:
             ipv6=self._ips[port] if self._hosts[node].family == "ipv6" else None,
             ipv4=self._ips[port] if self._hosts[node].family == "ipv4" else None,
             trains=self._carries_trains(port, peer),
+            priorities=dict(self._priorities),
         )
 
     def _nic(self, host: str, peer: str) -> NicPlan | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from netem.topology.congestion import has_line_rate
 from netem.topology.errors import shown
 from netem.topology.fault_model import FaultSpec
 from netem.topology.model import ATOMICS, RECEIVE_OPS, ItemSpec, Lab
@@ -10,7 +11,13 @@ from netem.topology.oversize import too_small
 from netem.topology.plan import SourceRoute
 from netem.topology.regions import MAX_MEMORY, budget, region_sizes
 from netem.topology.routing import Ground
-from netem.topology.settings import SourcePath, source_path, traits, transport_of
+from netem.topology.settings import (
+    SourcePath,
+    direction_impairment,
+    source_path,
+    traits,
+    transport_of,
+)
 from netem.topology.spelling import suggestion
 from netem.topology.srv6 import PathError, Srv6
 from netem.topology.units import format_size
@@ -96,6 +103,7 @@ class WorkloadCheck:
             return []
         one_each = [ends.pairs[0] for ends in pairs]
         self._check_families(item, one_each)
+        self._check_congestion(item, one_each)
         if (path := source_path(self._lab, item)) is not None:
             self._check_path(item, path, one_each)
         elif item.encaps is not None:
@@ -131,6 +139,26 @@ class WorkloadCheck:
                     return
                 if route is not None and self._is_too_large(item, route, pair, back=back):
                     return
+
+    def _check_congestion(self, item: ItemSpec, pairs: list[Pair]) -> None:
+        """Refuse DCQCN where nobody sees marks, or knows how fast the line is."""
+        name = transport_of(self._lab, item) or ""
+        transport = self._lab.transports.get(name)
+        if transport is None or transport.dcqcn is None:
+            return
+        where = f"transports.{name}.dcqcn"
+        for port in (end for pair in pairs for end in (pair.source, pair.target)):
+            link = self._lab.topology.links[self._ground.wiring.hop(port).link]
+            egress = direction_impairment(self._lab, link, self._ground.names, port)
+            line = ""
+            if self._mode(port) != "frame":
+                line = (
+                    f"{node_of(port)} is in datagram mode, in which the kernel keeps the marks"
+                )
+            elif not has_line_rate(transport, egress):
+                line = f"the link of {port} has no rate; write rpg_max_rate, or a rate there"
+            if line and f"{where}: {line}" not in self._problems:
+                self._problems.append(f"{where}: {line}")
 
     def _mode(self, port: str) -> str:
         return traits(self._lab, self._lab.topology.nodes[node_of(port)]).mode

@@ -76,6 +76,26 @@ def test_the_header_before_a_packet_is_the_plans(variant):
 
 
 @pytest.mark.parametrize("family", ["ipv6", "ipv4"])
+def test_the_priority_of_a_class_is_what_the_lab_says(family):
+    """Field report R21: PCP by the DSCP; G11: the code that is configured, not a lower one."""
+    plan = plan_lab(
+        load_lab(
+            LAB,
+            overrides={
+                "topology.links[0].vlan": 100,
+                "defaults.host.family": family,
+                "transports.rc": {"dscp": 26, "pcp": 5, "ack_dscp": 46},
+            },
+        )
+    )
+    receiver = Host(plan, "h1")
+    for frame in first_frames(plan):
+        assert Ether(frame)[Dot1Q].prio == 5
+        receiver.receive("p0", frame, 1)
+    assert {Ether(frame)[Dot1Q].prio for _, frame, _ in receiver.transmit(2)} == {46 >> 3}
+
+
+@pytest.mark.parametrize("family", ["ipv6", "ipv4"])
 def test_with_the_tag_taken_off_the_packet_is_the_same(family):
     """R21: a tag does not touch the ICRC, nor anything else behind it."""
     plain = [frame[14:] for frame in FRAMES[family]]

@@ -7,6 +7,7 @@ import pytest
 
 import netem.topology
 from netem.topology import (
+    congestion_model,
     fabric_model,
     fault_model,
     link_model,
@@ -33,6 +34,7 @@ SPECS = [
     switch_model.BufferKeys, switch_model.ClassifyKeys, switch_model.CommonQueueKeys,
     switch_model.QueueKeys, switch_model.EcnKeys, switch_model.PfcKeys, switch_model.TrimKeys,
     switch_model.WatchdogKeys, switch_model.BalanceKeys,
+    congestion_model.DcqcnKeys,
     srv6_model.SidSpec, srv6_model.SteerSpec, srv6_model.Srv6Spec,
     *fabric_model.KINDS.values(),
 ]  # fmt: skip
