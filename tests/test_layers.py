@@ -11,7 +11,9 @@ PURE = {
     "abc", "bisect", "collections", "dataclasses", "enum", "functools", "heapq", "ipaddress",
     "itertools", "math", "operator", "struct", "typing", "zlib",
 }  # fmt: skip
-TRANSPORTS = PURE | {"wire", "transports", "cryptography", "hashlib", "hmac", "random"}
+TRANSPORTS = PURE | {
+    "wire", "transports", "base64", "cryptography", "hashlib", "hmac", "random",
+}  # fmt: skip
 MAY_IMPORT = {
     "wire": PURE | {"wire", "isal"},
     "transports": TRANSPORTS,

@@ -6,7 +6,6 @@ another form, though X25519 ignores their highest bit (RFC 7748, section 5).
 Limit: Python cannot overwrite `bytes`. Wiping a key here means that nothing refers to it.
 """
 
-import binascii
 import hmac
 from base64 import b64decode, b64encode
 from functools import cached_property
@@ -85,7 +84,7 @@ def from_base64(text: str) -> bytes:
     """Return the key that `text` spells; ValueError does not repeat it: it may be a secret."""
     try:
         raw = b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         raw = b""
     # The two bits that base64 has to spare must be zero, or one key had four spellings.
     if len(raw) != KEY_SIZE or to_base64(raw) != text:
