@@ -162,7 +162,9 @@ def test_many_refusals_leave_room_for_nothing_but_a_count(make, converse):
     assert shown + steps[-1].total == 200
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None
+)
 @given(
     st.lists(
         st.tuples(

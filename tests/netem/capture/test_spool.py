@@ -63,7 +63,7 @@ def test_what_was_appended_is_read_in_order(tmp_path_factory, records):
     assert reader.end == SpoolEnd()
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)  # hosts under load are slow, not wrong
 @given(st.lists(RECORDS, min_size=1, max_size=4), st.data())
 def test_a_file_cut_at_any_byte_is_readable_up_to_its_last_whole_record(
     tmp_path_factory, records, data

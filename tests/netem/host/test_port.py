@@ -156,7 +156,7 @@ def mutations(frame):
 
 
 @every_variant
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)  # hosts under load are slow, not wrong
 @given(data=st.data())
 def test_the_fast_way_and_the_clear_way_agree(variant, data):
     """Same packets to the device, same counters, same answers, whatever arrives."""
