@@ -115,6 +115,11 @@ class Peer:
     def initiation_sent(self, now: Ns, jitter: Ns) -> None:
         self.timers.start(Timer.RETRANSMIT, now + self.limits.rekey_timeout + jitter)
 
+    def put_off_retry(self, jitter: Ns) -> None:
+        """Try again when our last message of a handshake is REKEY_TIMEOUT old."""
+        assert self.handshake_sent_at is not None, "or the retry had gone out"
+        self.initiation_sent(self.handshake_sent_at, jitter)
+
     def session_made(self, now: Ns) -> None:
         """Note that there are new keys, proven or not."""
         self.timers.start(Timer.WIPE, now + self.limits.wipe_time)

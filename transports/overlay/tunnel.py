@@ -299,6 +299,9 @@ class Tunnel(Settings):
     def _retry(self, peer: Peer, now: Ns) -> None:
         """Send another initiation, or give up."""
         state = self._state
+        if not peer.may_send_handshake(now):  # a response went out since: a little later
+            peer.put_off_retry(state.jitter())
+            return
         if peer.retries <= state.limits.max_retries:
             peer.retries += 1
             peer.local = None

@@ -112,6 +112,8 @@ class World:
         self.a, self.b = Node(self, 1, **config), Node(self, 2, **config)
         self.a.knows(self.b)
         self.b.knows(self.a, endpoint=b_knows_endpoint)
+        self.flying, self.count = [], 0  # what is under way in run()
+        self.nonces = set()  # (index, counter) of all data that was sent in run()
         self.log = []  # (time, from, kind, size) of all that was sent by run()
 
     def pass_time(self, duration):
@@ -155,6 +157,13 @@ class World:
         assert kind(datagram) == "data"
         return datagram
 
+    def check_nonce(self, datagram):
+        """Trap 28: nothing is ever sealed twice with the same key and counter."""
+        if kind(datagram) == "data":
+            nonce = datagram.destination, datagram.payload[4:16]
+            assert nonce not in self.nonces
+            self.nonces.add(nonce)
+
     def run(self, until, *, delay=10 * MS, judge=None, feed=None):
         """Let both talk until then.
 
@@ -163,7 +172,7 @@ class World:
         """
         rng = random.Random(f"{self.seed} link")
         nodes = (self.a, self.b)
-        flying, count = [], 0
+        flying = self.flying
         for _ in range(MOST_TURNS):
             while flying and flying[0][0] <= self.now:
                 _, _, sender, payload = heapq.heappop(flying)
@@ -175,13 +184,16 @@ class World:
             for node in nodes:
                 for datagram in node.out():
                     self.log.append((self.now, node, kind(datagram), len(datagram.payload)))
+                    self.check_nonce(datagram)
                     delays = [delay] if judge is None else judge(rng, node, datagram.payload)
                     for late in delays:
-                        count += 1
-                        heapq.heappush(flying, (self.now + late, count, node, datagram.payload))
+                        self.count += 1
+                        heapq.heappush(
+                            flying, (self.now + late, self.count, node, datagram.payload)
+                        )
             times = [node.tunnel.deadline for node in nodes] + [again]
             times += [flying[0][0]] if flying else []
-            first = min((time for time in times if time is not None), default=until)
+            first = min((time for time in times if time is not None), default=until + 1)
             if first > until:
                 self.now = until
                 return
