@@ -2,6 +2,7 @@
 
     service   send half                       receive half
     RC        requester.Requester             responder.Responder
+    UC        uc.UcSender                     uc.UcReceiver
     UD        ud.UdSender                     ud.UdReceiver
 
 A half is told of by its owner, `qp`; it never looks up.

@@ -33,6 +33,7 @@ from transports.roce.requester import MAX_OPEN, Requester, RequesterConfig
 from transports.roce.responder import Responder, ResponderConfig
 from transports.roce.stats import QpStats
 from transports.roce.timers import ack_timeout
+from transports.roce.uc import UcConfig, UcReceiver, UcSender
 from transports.roce.ud import GSI_Q_KEY, GSI_QP_NUM, UdConfig, UdReceiver, UdSender
 from transports.roce.work import (
     OPERATIONS,
@@ -236,20 +237,19 @@ class QueuePair:
         if self.config.ack_traffic_class is not None:
             self._ack_peer = self._peer(self.config.ack_traffic_class)
         self._path_mtu = attributes["path_mtu"]
-        self._receiver = self._responder = Responder(
-            ResponderConfig(
-                qp_num=self.qp_num,
-                pd=self.pd,
-                mtu=self._path_mtu,
-                rq_psn=attributes["rq_psn"],
-                max_dest_rd_atomic=attributes["max_dest_rd_atomic"],
-                offers_credits=self.config.credits,
-            ),
-            self._receives,
-            self._memory,
-            self._events,
-            self.stats,
+        config = ResponderConfig(
+            qp_num=self.qp_num,
+            pd=self.pd,
+            mtu=self._path_mtu,
+            rq_psn=attributes["rq_psn"],
+            max_dest_rd_atomic=attributes.get("max_dest_rd_atomic", 0),
+            offers_credits=self.config.credits,
         )
+        rest = self._receives, self._memory, self._events, self.stats
+        if self.service is Service.UC:
+            self._receiver = UcReceiver(config, *rest)
+        else:
+            self._receiver = self._responder = Responder(config, *rest)
 
     def _peer(self, traffic_class: int, *, becn: bool = False) -> Peer:
         """Return our peer, reached by another traffic class."""
@@ -261,6 +261,14 @@ class QueuePair:
         if self.service is Service.UD:
             self._sender = UdSender(
                 self._ud_config(), self._memory, self._events, attributes["sq_psn"]
+            )
+            return
+        if self.service is Service.UC:
+            self._sender = UcSender(
+                UcConfig(self.qp_num, self.pd, self._path_mtu),
+                self._memory,
+                self._events,
+                attributes["sq_psn"],
             )
             return
         self._sender = self._requester = Requester(

@@ -42,6 +42,10 @@ class ReceiveQueue:
         """Remove and return the oldest request."""
         return self._queue.popleft()
 
+    def give_back(self, wr: RecvWr) -> None:
+        """Queue a request that was taken in vain, as the oldest."""
+        self._queue.appendleft(wr)
+
     def empty(self) -> Iterator[RecvWr]:
         """Remove and yield every request, oldest first."""
         while self._queue:

@@ -34,6 +34,9 @@ class RefusalReason(Enum):
     DUPLICATE_NOT_SAVED = "duplicate_not_saved"  # READ or atomic that cannot be replayed
     GHOST_ACK = "ghost_ack"  # acknowledges what was never sent
     OLD_ACK = "old_ack"
+    OUT_OF_SEQUENCE = "out_of_sequence"  # UC: of a message that does not come whole
+    INVALID_REQUEST = "invalid_request"  # UC: what RC would answer with this NAK
+    REMOTE_ACCESS = "remote_access"
     NO_RECEIVE = "no_receive"  # UC, UD: there is no receive WQE
     TOO_LONG = "too_long"  # UC, UD: for the receive WQE
     RESERVED_SYNDROME = "reserved_syndrome"

@@ -58,7 +58,7 @@ _REMOTE_ATOMIC = Access.REMOTE_ATOMIC.value
 _U64 = 0xFFFFFFFFFFFFFFFF
 _MAX_SPAN = (1 << 23) - 1  # PSNs of one READ: more could not be told from duplicates
 # Nothing that is refused for good is also retried, so this cannot be mistaken for a NAK code.
-_RNR = -1
+NOT_READY = -1
 
 
 @dataclass(slots=True, eq=False)
@@ -150,7 +150,7 @@ class Responder:
         if distance < 0:
             return self._duplicate(request)
         nak = self._EXECUTE[request.opcode](self, request)
-        if nak == _RNR:
+        if nak == NOT_READY:
             self._not_ready()
         elif nak is not None:
             self._refuse(NakCode(nak), request.psn)
@@ -226,7 +226,7 @@ class Responder:
             saved.region is None or saved.region.is_valid
         )
 
-    # -- execution, one method per kind; each returns a NAK code, _RNR or None ---------------
+    # -- execution, one method per kind; each returns a NAK code, NOT_READY or None ----------
 
     def _send(self, request: Arrival) -> int | None:  # noqa: PLR0911 - one per check
         """Execute SEND First or Only."""
@@ -234,7 +234,7 @@ class Responder:
         if self._message is not None:
             return NakCode.INVALID_REQUEST
         if not self._receives:
-            return _RNR
+            return NOT_READY
         payload = request.payload
         size = len(payload)
         if not request.is_padded_right or (size > self._mtu if is_only else size != self._mtu):
@@ -266,7 +266,7 @@ class Responder:
         if self._message is not None or not self.access & _REMOTE_WRITE:
             return NakCode.INVALID_REQUEST
         if info.takes_receive and not self._receives:
-            return _RNR
+            return NOT_READY
         va, r_key, length = RETH.unpack_from(request.view, request.extension)
         payload = request.payload
         size = len(payload)
@@ -303,7 +303,7 @@ class Responder:
             and info.takes_receive
             and not self._receives
         ):
-            return _RNR
+            return NOT_READY
         payload = request.payload
         size = len(payload)
         received = message.received + size
@@ -472,7 +472,7 @@ class Responder:
         self._responses.refuse(Answer(psn, Aeth.nak(0, code).syndrome, self.msn))
         self.failure = f"PSN {psn:#08x}: {code.name.lower().replace('_', ' ')}"
 
-    def _fail_receive(self, status: WcStatus) -> NakCode:
+    def _fail_receive(self, status: WcStatus) -> int:
         """Complete the receive WQE of the message at hand with an error."""
         message = self._message
         self._message = None

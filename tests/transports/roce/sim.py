@@ -7,17 +7,20 @@ is drawn from the seed, so a run repeats to the byte.
 import heapq
 import random
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from transports.clock import US, S
-from transports.roce.attributes import AddressHandle, QpState
+from transports.roce.attributes import TRANSITIONS, AddressHandle, QpState
 from transports.roce.device import Device, DeviceConfig
 from transports.roce.events import QpFatal, Retransmitted
 from transports.roce.qp import QpConfig
+from wire.roce.opcodes import Service
 
 ADDRESSES = {
     4: (bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2])),
     6: (bytes(15) + b"\1", bytes(15) + b"\2"),
 }
+Q_KEY = 0x11111111
 MOST_TURNS = 200_000  # of one run: more means that it does not end
 
 
@@ -84,7 +87,16 @@ class World:
     """Two ends joined by two pipes."""
 
     def __init__(
-        self, seed, trouble, *, family=6, mtu=1024, psns=(0, 0), config=None, **attributes
+        self,
+        seed,
+        trouble,
+        *,
+        family=6,
+        mtu=1024,
+        psns=(0, 0),
+        config=None,
+        service="RC",
+        **attributes,
     ):
         self.now = 0
         rng = random.Random(seed)
@@ -98,19 +110,20 @@ class World:
         for mine, its in ((0, 1), (1, 0)):
             device = Device(DeviceConfig((addresses[mine],)), random.Random(rng.random()))
             qp = device.create_qp(
-                device.alloc_pd(), qp_num=0x20 + mine, config=QpConfig(**(config or {}))
+                device.alloc_pd(),
+                qp_num=0x20 + mine,
+                service=Service(service),
+                config=QpConfig(**(config or {})),
             )
-            qp.modify(QpState.INIT, 0, pkey_index=0, port_num=1, qp_access_flags=0xE)
-            qp.modify(
-                QpState.RTR, 0, ah=AddressHandle(addresses[mine], addresses[its]), path_mtu=mtu,
-                dest_qp_num=0x20 + its, rq_psn=psns[its],
-                max_dest_rd_atomic=given["max_dest_rd_atomic"],
-                min_rnr_timer=given["min_rnr_timer"],
-            )  # fmt: skip
-            qp.modify(
-                QpState.RTS, 0, sq_psn=psns[mine],
-                **{k: given[k] for k in ("timeout", "retry_cnt", "rnr_retry", "max_rd_atomic")},
-            )  # fmt: skip
+            mine_given = given | {
+                "pkey_index": 0, "port_num": 1, "qp_access_flags": 0xE, "qkey": Q_KEY,
+                "ah": AddressHandle(addresses[mine], addresses[its]), "path_mtu": mtu,
+                "dest_qp_num": 0x20 + its, "rq_psn": psns[its], "sq_psn": psns[mine],
+            }  # fmt: skip
+            steps = (QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS)
+            for before, step in pairwise(steps):
+                row = TRANSITIONS[qp.service, before, step]
+                qp.modify(step, 0, **{k: mine_given[k] for k in row.required})
             self.ends.append(End(device, qp))
 
     def run(self, until=60 * S, after_turn=None):
