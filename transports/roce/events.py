@@ -30,6 +30,20 @@ class SqDrained:
 
 
 @dataclass(frozen=True, slots=True)
+class SrqLimitReached:
+    """A shared receive queue holds fewer requests than its limit, which is off now."""
+
+    srq_num: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastWqeReached:
+    """A queue pair in ERR will take nothing more from its shared receive queue."""
+
+    qp_num: int
+
+
+@dataclass(frozen=True, slots=True)
 class Retransmitted:
     """The requester went back to `psn`."""
 
@@ -46,5 +60,12 @@ class Refused:
 
 
 Event: TypeAlias = (
-    Refused | WorkCompletion | CommEstablished | QpFatal | SqDrained | Retransmitted
+    Refused
+    | WorkCompletion
+    | CommEstablished
+    | QpFatal
+    | SqDrained
+    | SrqLimitReached
+    | LastWqeReached
+    | Retransmitted
 )

@@ -24,6 +24,7 @@ from transports.roce.memory import MemoryRegion, MemoryTable
 from transports.roce.psn import MASK
 from transports.roce.qp import PortConfig, QpConfig, QueuePair
 from transports.roce.refusals import RefusalReason
+from transports.roce.srq import SharedReceiveQueue
 from transports.roce.ud import GSI_QP_NUM
 from wire.roce.opcodes import OPCODES, Opcode, Service
 
@@ -80,6 +81,8 @@ class Port:
         self._qps: dict[int, QueuePair] = {}
         self._groups: dict[bytes, list[QueuePair]] = {}  # multicast address to members
         self._next_qp_num = _FIRST_QP_NUM
+        self._srqs: dict[int, SharedReceiveQueue] = {}
+        self._next_srq_num = 1
         self._agenda = Agenda()
         self._events: deque[Event] = deque()
 
@@ -116,8 +119,9 @@ class Port:
         qp_num: int | None = None,
         service: Service = Service.RC,
         config: QpConfig | None = None,
+        srq: SharedReceiveQueue | None = None,
     ) -> QueuePair:
-        """Return a new queue pair in RESET.
+        """Return a new queue pair in RESET. It takes receives from `srq`, if given.
 
         A number that is not given counts up, so that one is not used again at once. Raise
         ValueError for a service that is not built, or a number in use or reserved. Number 1 is
@@ -130,6 +134,8 @@ class Port:
             raise ValueError("congestion control is for connected queue pairs")
         if not self.memory.has_pd(pd):
             raise ValueError(f"pd {pd} was never allocated")
+        if srq is not None and self._srqs.get(srq.srq_num) is not srq:
+            raise ValueError(f"SRQ {srq.srq_num} is not of this port")
         if qp_num is None:
             qp_num = self._new_qp_num()
         first = GSI_QP_NUM if service is Service.UD else GSI_QP_NUM + 1
@@ -140,21 +146,48 @@ class Port:
             pd,
             config or QpConfig(),
             service=service,
+            srq=srq,
             port=self._port,
             memory=self.memory,
             events=self._events,
             agenda=self._agenda,
         )
         self._qps[qp_num] = qp
+        if srq is not None:
+            srq.users += 1
         return qp
 
     def destroy_qp(self, qp: QueuePair) -> None:
         """Forget `qp` and what it still had to send. Its requests make no completions."""
         del self._qps[qp.qp_num]
+        if qp.srq is not None:
+            qp.srq.users -= 1
         qp.generation += 1
         self._agenda.forget(qp)
         for group in [group for group, members in self._groups.items() if qp in members]:
             self.detach_multicast(qp, group)
+
+    def create_srq(
+        self, pd: int, max_wr: int = 1024, max_sge: int = 16, srq_limit: int = 0
+    ) -> SharedReceiveQueue:
+        """Return a new shared receive queue.
+
+        `srq_limit` is how few requests are an event, 0 for never. Raise ValueError for an
+        unknown protection domain or a size that cannot be.
+        """
+        if not self.memory.has_pd(pd):
+            raise ValueError(f"pd {pd} was never allocated")
+        srq = SharedReceiveQueue(self._next_srq_num, pd, max_wr, max_sge, self._events)
+        srq.modify(limit=srq_limit, max_wr=max_wr)
+        self._next_srq_num += 1
+        self._srqs[srq.srq_num] = srq
+        return srq
+
+    def destroy_srq(self, srq: SharedReceiveQueue) -> None:
+        """Forget `srq` and what it holds. Raise ValueError while queue pairs take from it."""
+        if srq.users:
+            raise ValueError(f"SRQ {srq.srq_num} has {srq.users} queue pairs")
+        del self._srqs[srq.srq_num]
 
     def attach_multicast(self, qp: QueuePair, group: bytes) -> None:
         """Let `qp` receive what is sent to the multicast address `group`.

@@ -23,7 +23,13 @@ from transports.roce.attributes import (
 )
 from transports.roce.bursts import MAX_BURST, Burst
 from transports.roce.congestion.control import CongestionConfig, CongestionControl
-from transports.roce.events import CommEstablished, Event, QpFatal, SqDrained
+from transports.roce.events import (
+    CommEstablished,
+    Event,
+    LastWqeReached,
+    QpFatal,
+    SqDrained,
+)
 from transports.roce.halves import ReceiveHalf, SendHalf
 from transports.roce.memory import MemoryTable
 from transports.roce.psn import MASK
@@ -31,6 +37,7 @@ from transports.roce.receives import QueueFullError, ReceiveQueue
 from transports.roce.refusals import RefusalReason
 from transports.roce.requester import MAX_OPEN, Requester, RequesterConfig
 from transports.roce.responder import Responder, ResponderConfig
+from transports.roce.srq import SharedReceiveQueue
 from transports.roce.stats import QpStats
 from transports.roce.timers import ack_timeout
 from transports.roce.uc import UcConfig, UcReceiver, UcSender
@@ -93,6 +100,7 @@ class QueuePair:
         config: QpConfig,
         *,
         service: Service,
+        srq: SharedReceiveQueue | None,
         port: PortConfig,
         memory: MemoryTable,
         events: deque[Event],
@@ -110,7 +118,8 @@ class QueuePair:
         self._memory = memory
         self._events = events
         self._agenda = agenda
-        self._receives = ReceiveQueue(pd, config.max_recv_wr)
+        self.srq = srq
+        self._receives = ReceiveQueue(pd, config.max_recv_wr) if srq is None else srq
         self._forget()
 
     def _forget(self) -> None:
@@ -331,7 +340,15 @@ class QueuePair:
                 raise ValueError(f"{name} {value:#x} does not fit {bits} bits")
 
     def post_recv(self, wr: RecvWr, now: Ns) -> None:  # noqa: ARG002 - as above
-        """Queue a place for a message. Raise StateError in RESET, QueueFullError when full."""
+        """Queue a place for a message.
+
+        Raise StateError in RESET, QueueFullError when full, and ValueError where receives are
+        posted to a shared queue.
+        """
+        if self.srq is not None:
+            raise ValueError(
+                f"QP {self.qp_num:#x} takes from SRQ {self.srq.srq_num}: post there"
+            )
         if self.state is QpState.RESET:
             raise StateError("post_recv in RESET")
         if self.state is QpState.ERR:
@@ -545,3 +562,5 @@ class QueuePair:
             self._events.append(flushed_receive(taken, self.qp_num))
         for wr in self._receives.empty():
             self._events.append(flushed_receive(wr, self.qp_num))
+        if self.srq is not None:
+            self._events.append(LastWqeReached(self.qp_num))

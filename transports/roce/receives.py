@@ -47,6 +47,6 @@ class ReceiveQueue:
         self._queue.appendleft(wr)
 
     def empty(self) -> Iterator[RecvWr]:
-        """Remove and yield every request, oldest first."""
+        """Remove and yield, oldest first, every request that nobody else may take."""
         while self._queue:
             yield self._queue.popleft()

@@ -248,6 +248,7 @@ class Dialogue:
         access=ALL,
         service="RC",
         qp_num=OUR_QP,
+        srq=None,
         **attributes,
     ):
         self.now = 0
@@ -264,8 +265,15 @@ class Dialogue:
             Access.LOCAL_WRITE, l_key=L_KEY,
         )  # fmt: skip
         self.service = Service(service)
+        if srq is not None:
+            owner = self.device.alloc_pd() if srq.pop("other_pd", False) else self.pd
+            srq = self.device.create_srq(owner, **srq)
         self.qp = self.device.create_qp(
-            self.pd, qp_num=qp_num, service=self.service, config=QpConfig(**(config or {}))
+            self.pd,
+            qp_num=qp_num,
+            service=self.service,
+            config=QpConfig(**(config or {})),
+            srq=srq,
         )
         self.attributes = {
             "pkey_index": 0, "port_num": 1, "qp_access_flags": access, "qkey": Q_KEY,
