@@ -17,10 +17,10 @@ from netem.topology.outcome import FlowReport
 from netem.topology.plan import QpPlan, WorkPlan
 from transports.clock import Ns
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
-from transports.roce.memory import Access, MemoryRegion
 from transports.roce.port import Port
 from transports.roce.psn import MASK
 from transports.roce.qp import QueuePair
+from transports.roce.regions import Access, MemoryRegion
 from transports.roce.work import RecvWr, Sge
 
 # A receive's wr_id, so that it is never taken for a send request's.

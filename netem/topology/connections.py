@@ -16,7 +16,7 @@ from netem.topology.srv6 import Srv6
 from netem.topology.wiring import node_of
 from netem.topology.workload import Pair, Pairing
 from transports.roce.congestion.control import CongestionConfig
-from transports.roce.memory import REMOTE, Access
+from transports.roce.regions import REMOTE, Access
 
 ALL_RIGHTS = int(Access.LOCAL_WRITE | REMOTE)
 

@@ -63,7 +63,7 @@ from netem.topology.srv6_model import (
 from netem.topology.switch_model import SwitchKeys
 from netem.topology.tree import Tree
 from transports.clock import Ns, S
-from transports.roce.memory import Access
+from transports.roce.regions import Access
 
 # Limits, ours: what the simulator carries, with room. Nothing in a lab grows beyond them.
 MAX_NODES = 4096

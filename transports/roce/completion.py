@@ -44,6 +44,9 @@ class WcOpcode(IntEnum):
     RDMA_READ = 2
     COMP_SWAP = 3
     FETCH_ADD = 4
+    BIND_MW = 5
+    LOCAL_INV = 6
+    REG_MR = 10  # of the Linux kernel; libibverbs has none
     RECV = 128
     RECV_RDMA_WITH_IMM = 129
 

@@ -3,6 +3,7 @@
     SEND, WRITE    FIRST MIDDLE* LAST in units of the path MTU, or ONLY; as many PSNs as packets
     READ           one request; as many PSNs as its response will have packets
     atomic         one request, one PSN
+    bind and such  none: they are executed at home
 
 Packet i of a message is always the same bytes, whenever and however often it is sent: so a
 message is resumed anywhere, with MIDDLE or LAST at that place. A READ is resumed by asking for
@@ -12,6 +13,7 @@ its tail: later address, less length, later PSN (section 9.7.6).
 from dataclasses import dataclass, field
 
 from transports.roce.bursts import MAX_BURST, Burst
+from transports.roce.local_work import check
 from transports.roce.memory import ScatterGather
 from transports.roce.psn import MASK
 from transports.roce.work import KINDS, Kind, SendWr, WrOpcode
@@ -25,7 +27,10 @@ def packet_count(length: int, mtu: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """One work request with its place in the PSN order. `start` and `stop` are unwrapped."""
+    """One work request with its place in the PSN order. `start` and `stop` are unwrapped.
+
+    Raise ValueError for one that does not say what to do.
+    """
 
     wr: SendWr
     length: int
@@ -43,7 +48,13 @@ class Message:
     def __post_init__(self) -> None:
         self.kind = kind = KINDS[self.wr.opcode]
         self.waits_for_response = kind.is_read or kind.is_atomic
-        self.stop = self.start + (1 if kind.is_atomic else packet_count(self.length, self.mtu))
+        if kind.is_local:
+            check(self.wr)
+            self.stop = self.start
+        elif kind.is_atomic:
+            self.stop = self.start + 1
+        else:
+            self.stop = self.start + packet_count(self.length, self.mtu)
 
     def burst(self, psn: int, limit: int, transmission: int, why: str) -> Burst:
         """Return the packets from the unwrapped `psn` on: as many as are alike, up to `limit`.

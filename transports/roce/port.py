@@ -20,10 +20,11 @@ from transports.roce.arrivals import HEADERS_SIZE, Arrival
 from transports.roce.attributes import PATH_MTUS
 from transports.roce.bursts import Burst
 from transports.roce.events import Event, Refused
-from transports.roce.memory import MemoryRegion, MemoryTable
+from transports.roce.memory import MemoryTable
 from transports.roce.psn import MASK
 from transports.roce.qp import PortConfig, QpConfig, QueuePair
 from transports.roce.refusals import RefusalReason
+from transports.roce.regions import MemoryRegion, MemoryWindow
 from transports.roce.srq import SharedReceiveQueue
 from transports.roce.ud import GSI_QP_NUM
 from wire.roce.opcodes import OPCODES, Opcode, Service
@@ -112,6 +113,18 @@ class Port:
         """Forget `region`."""
         self.memory.deregister(region)
 
+    def alloc_mr(self, pd: int, max_length: int) -> MemoryRegion:
+        """Return a free region for fast registration. See MemoryTable.alloc_mr."""
+        return self.memory.alloc_mr(pd, max_length)
+
+    def alloc_mw(self, pd: int) -> MemoryWindow:
+        """Return a free window of type 2."""
+        return self.memory.alloc_mw(pd)
+
+    def dealloc_mw(self, window: MemoryWindow) -> None:
+        """Forget `window`."""
+        self.memory.dealloc_mw(window)
+
     def create_qp(
         self,
         pd: int,
@@ -160,6 +173,7 @@ class Port:
     def destroy_qp(self, qp: QueuePair) -> None:
         """Forget `qp` and what it still had to send. Its requests make no completions."""
         del self._qps[qp.qp_num]
+        self.memory.forget_qp(qp.qp_num)
         if qp.srq is not None:
             qp.srq.users -= 1
         qp.generation += 1

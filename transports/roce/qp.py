@@ -302,8 +302,8 @@ class QueuePair:
         """Queue a request.
 
         Raise StateError before RTS, QueueFullError beyond max_send_wr, and ValueError for an
-        operation that the service does not have or, with UD, a request that does not say where
-        it goes.
+        operation that the service does not have, or a request that does not say all it must:
+        where a datagram goes, what to bind or to register.
         """
         if self.config.sq_sig_all and not wr.signaled:
             wr = replace(wr, signaled=True)

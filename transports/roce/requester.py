@@ -39,10 +39,12 @@ from transports.roce.bursts import MAX_BURST, OVERHEAD, Burst, max_packets
 from transports.roce.completion import WcStatus, WorkCompletion
 from transports.roce.credits import SendCredits
 from transports.roce.events import Event, Retransmitted
-from transports.roce.memory import HOST_ORDER, Access, MemoryTable, ScatterGather
+from transports.roce.local_work import execute
+from transports.roce.memory import HOST_ORDER, MemoryTable, ScatterGather
 from transports.roce.messages import Message
 from transports.roce.psn import MASK, unwrap
 from transports.roce.refusals import RefusalReason
+from transports.roce.regions import Access
 from transports.roce.resends import Resends
 from transports.roce.retries import Cause, Retries
 from transports.roce.stats import QpStats
@@ -151,10 +153,7 @@ class Requester:
 
         At most `most` packets, which is at least one.
         """
-        if self._timer is Timer.RNR or self._cursor == len(self._queue):
-            return None
-        message = self._queue[self._cursor]
-        if not message.started and not self._start(message, now):
+        if self._timer is Timer.RNR or (message := self._next_message(now)) is None:
             return None
         psn = self._next
         stop = min(self._una + self._window, self._probe_stop)
@@ -188,6 +187,24 @@ class Requester:
         burst = message.burst(psn, count, times, self._resends.why)
         self._resends.sent(psn, burst.packets, times)
         return burst
+
+    def _next_message(self, now: Ns) -> Message | None:
+        """Return the message that _next lies in; start it, and what is executed before it."""
+        while self._cursor < len(self._queue):
+            message = self._queue[self._cursor]
+            if message.started:
+                return message
+            if not message.kind.is_local:
+                return message if self._start(message, now) else None
+            if self._cursor or self.is_draining:
+                return None  # what comes before it is to be complete
+            fault = execute(message.wr, self._memory, self._config.pd, self._config.qp_num)
+            if fault is not None:
+                self._fail(*fault, now)
+                return None
+            self._cursor += 1
+            self._retire(message)
+        return None
 
     def _start(self, message: Message, now: Ns) -> bool:
         """Start `message` if nothing stands against it."""

@@ -38,11 +38,12 @@ from transports.roce.bursts import MAX_BURST, Burst
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
 from transports.roce.credits import offered_code
 from transports.roce.events import Event
-from transports.roce.memory import HOST_ORDER, Access, MemoryRegion, MemoryTable, ScatterGather
+from transports.roce.memory import HOST_ORDER, MemoryTable, ScatterGather
 from transports.roce.messages import packet_count
 from transports.roce.psn import MASK, psn_add, psn_distance
 from transports.roce.receives import ReceiveQueue
 from transports.roce.refusals import RefusalReason
+from transports.roce.regions import Access, Grant
 from transports.roce.responses import Answer, Responses
 from transports.roce.saved import Saved, SavedRing
 from transports.roce.stats import QpStats
@@ -70,7 +71,7 @@ class Inbound:
     target: ScatterGather
     length: int  # of a WRITE, from its RETH; of the receive WQE for a SEND
     received: int = 0  # bytes
-    region: MemoryRegion | None = None  # WRITE
+    grant: Grant | None = None  # WRITE
     wr: RecvWr | None = None  # SEND
 
 
@@ -131,7 +132,7 @@ class Responder:
             or word & MASK != self.expected_psn
             or len(payload) != self._mtu
             or message.received + self._mtu > message.length
-            or (message.region is not None and not message.region.is_valid)
+            or (message.grant is not None and not message.grant.is_valid)
         ):
             return False
         message.target.write(message.received, payload)
@@ -167,7 +168,7 @@ class Responder:
             or opcode != message.middle
             or psn != self.expected_psn
             or message.target.single is None
-            or (message.region is not None and not message.region.is_valid)
+            or (message.grant is not None and not message.grant.is_valid)
         ):
             return None
         start = message.received
@@ -223,7 +224,7 @@ class Responder:
             return False
         va, r_key, length = RETH.unpack_from(request.view, request.extension)
         return saved.is_asked_again(request.psn, r_key, va, length, self._mtu) and (
-            saved.region is None or saved.region.is_valid
+            saved.grant is None or saved.grant.is_valid
         )
 
     # -- execution, one method per kind; each returns a NAK code, NOT_READY or None ----------
@@ -273,16 +274,18 @@ class Responder:
         fits = size == length <= self._mtu if is_only else size == self._mtu <= length
         if not fits or length > MAX_MESSAGE or not request.is_padded_right:
             return NakCode.INVALID_REQUEST
-        region = None
+        grant = None
         target = _NOWHERE
         if length:
-            region = self._memory.remote(r_key, va, length, _REMOTE_WRITE, self._pd)
-            if region is None:
+            grant = self._memory.remote(
+                r_key, va, length, _REMOTE_WRITE, self._pd, self._qp_num
+            )
+            if grant is None:
                 return NakCode.REMOTE_ACCESS_ERROR
-            start = va - region.addr
-            target = ScatterGather([region.view[start : start + length]], length)
+            start = va - grant.addr
+            target = ScatterGather([grant.view[start : start + length]], length)
             target.write(0, payload)
-        message = Inbound(Family.WRITE, Opcode.RC_WRITE_MIDDLE, target, length, size, region)
+        message = Inbound(Family.WRITE, Opcode.RC_WRITE_MIDDLE, target, length, size, grant)
         if is_only:
             self._complete(request, message)
         else:
@@ -310,10 +313,10 @@ class Responder:
         fits = 0 < size <= self._mtu if is_last else size == self._mtu
         if not fits or not request.is_padded_right:
             return NakCode.INVALID_REQUEST
-        if message.region is not None:
+        if message.grant is not None:
             if received > message.length or (is_last and received < message.length):
                 return NakCode.INVALID_REQUEST
-            if not message.region.is_valid:
+            if not message.grant.is_valid:
                 return NakCode.REMOTE_ACCESS_ERROR
         elif received > message.length:
             return self._fail_receive(WcStatus.LOC_LEN_ERR)
@@ -336,13 +339,13 @@ class Responder:
         span = packet_count(length, self._mtu)
         if request.payload or length > MAX_MESSAGE or span > _MAX_SPAN:
             return NakCode.INVALID_REQUEST
-        region = None
+        grant = None
         if length:
-            region = self._memory.remote(r_key, va, length, _REMOTE_READ, self._pd)
-            if region is None:
+            grant = self._memory.remote(r_key, va, length, _REMOTE_READ, self._pd, self._qp_num)
+            if grant is None:
                 return NakCode.REMOTE_ACCESS_ERROR
         self._count_message()
-        saved = Saved(request.psn, span, r_key, va, length, self.msn, region)
+        saved = Saved(request.psn, span, r_key, va, length, self.msn, grant)
         self._save(saved)
         self._executed(request.psn, span, ack_req=False)
         return None
@@ -353,13 +356,13 @@ class Responder:
         if refused or not self._saved.has_room or request.payload:
             return NakCode.INVALID_REQUEST
         va, r_key, swap_add, compare = ATOMIC_ETH.unpack_from(request.view, request.extension)
-        region = self._memory.remote(r_key, va, 8, _REMOTE_ATOMIC, self._pd)
-        if region is None:
+        grant = self._memory.remote(r_key, va, 8, _REMOTE_ATOMIC, self._pd, self._qp_num)
+        if grant is None:
             return NakCode.REMOTE_ACCESS_ERROR
         if va % 8:
             return NakCode.INVALID_REQUEST
-        start = va - region.addr
-        place = region.view[start : start + 8]
+        start = va - grant.addr
+        place = grant.view[start : start + 8]
         original = int.from_bytes(place, HOST_ORDER)
         if request.opcode == Opcode.RC_FETCH_ADD:
             value = (original + swap_add) & _U64
@@ -367,7 +370,7 @@ class Responder:
             value = swap_add if original == compare else original
         place[:] = value.to_bytes(8, HOST_ORDER)
         self._count_message()
-        saved = Saved(request.psn, 1, r_key, va, 8, self.msn, region, original)
+        saved = Saved(request.psn, 1, r_key, va, 8, self.msn, grant, original)
         self._save(saved)
         self._executed(request.psn, 1, ack_req=False)
         return None
@@ -431,7 +434,7 @@ class Responder:
         if not OPCODES[request.opcode].has_inv:
             return True
         (r_key,) = IETH.unpack_from(request.view, request.extension)
-        return self._memory.may_invalidate(r_key, self._pd)
+        return self._memory.may_invalidate(r_key, self._pd, self._qp_num)
 
     def _complete(self, request: Arrival, message: Inbound) -> None:
         """Finish a message: count it, and complete the receive WQE that it takes."""

@@ -99,7 +99,7 @@ class Responses:
         assert isinstance(head, Saved)
         if head.is_read and not most:
             return None
-        if head.region is not None and head.is_read and not head.region.is_valid:
+        if head.grant is not None and head.is_read and not head.grant.is_valid:
             self._queue.popleft()
             return head
         burst = (

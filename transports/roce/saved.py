@@ -8,8 +8,8 @@ only; a duplicate atomic gets the value that the first execution found.
 from collections import deque
 from dataclasses import dataclass
 
-from transports.roce.memory import MemoryRegion
 from transports.roce.psn import psn_distance
+from transports.roce.regions import Grant
 from wire.codec import ReadBuffer
 
 
@@ -23,7 +23,7 @@ class Saved:
     va: int
     length: int
     msn: int  # for the AETH of its response
-    region: MemoryRegion | None  # None: no bytes asked for
+    grant: Grant | None  # None: no bytes asked for
     original: int | None = None  # atomic: what the memory held before
     first: int = 0  # index of the packet that the newest response starts with
     next: int = 0  # index of the response packet to send next; span when all are sent
@@ -40,10 +40,10 @@ class Saved:
 
     def read(self, offset: int, length: int) -> ReadBuffer:
         """Return bytes of the READ, from current memory."""
-        if self.region is None:
+        if self.grant is None:
             return b""
-        start = self.va - self.region.addr + offset
-        return self.region.view[start : start + length]
+        start = self.va - self.grant.addr + offset
+        return self.grant.view[start : start + length]
 
     def is_asked_again(self, psn: int, r_key: int, va: int, length: int, mtu: int) -> bool:
         """Say whether this READ, or its tail from a packet's border on, is asked for."""

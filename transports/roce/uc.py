@@ -23,6 +23,7 @@ from transports.roce.arrivals import Arrival
 from transports.roce.bursts import MAX_BURST, Burst
 from transports.roce.completion import WcStatus, WorkCompletion
 from transports.roce.events import Event
+from transports.roce.local_work import execute
 from transports.roce.memory import MemoryTable, ScatterGather
 from transports.roce.messages import Message
 from transports.roce.psn import MASK
@@ -84,16 +85,9 @@ class UcSender:
 
     def next_burst(self, _now: Ns) -> Burst | None:
         """Return the next packets. The last of a message have their own copy of the payload."""
-        if not self._queue or self.is_failed:
+        if self.is_failed or not self._start():
             return None
         message = self._queue[0]
-        if not message.started:
-            if self.is_draining:
-                return None
-            if (fault := self._fault(message)) is not None:
-                self._fail(*fault)
-                return None
-            message.started = True
         burst = message.burst(self._next, MAX_BURST, 1, "")
         self._next += burst.packets
         data = burst.data
@@ -104,8 +98,27 @@ class UcSender:
                 self._complete(message, WcStatus.SUCCESS, "")
         return burst._replace(opcode=burst.opcode + _UC, ack_req=False, data=data)
 
+    def _start(self) -> bool:
+        """Execute what is executed at home; say whether the oldest message may be sent."""
+        while self._queue and not self._queue[0].started:
+            message = self._queue[0]
+            if self.is_draining:
+                return False
+            if (fault := self._fault(message)) is not None:
+                self._fail(*fault)
+                return False
+            if not message.kind.is_local:
+                message.started = True
+                return True
+            self._queue.popleft()
+            if message.wr.signaled:
+                self._complete(message, WcStatus.SUCCESS, "")
+        return len(self._queue) > 0
+
     def _fault(self, message: Message) -> tuple[WcStatus, str] | None:
-        """Return what is wrong with `message`; find its memory if nothing is."""
+        """Return what is wrong with `message`; find its memory or execute it."""
+        if message.kind.is_local:
+            return execute(message.wr, self._memory, self._pd, self._qp_num)
         if message.length > MAX_MESSAGE:
             return WcStatus.LOC_LEN_ERR, f"message of {message.length} bytes"
         if message.data is None:

@@ -24,10 +24,11 @@ from transports.roce.attributes import Peer
 from transports.roce.bursts import Burst
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
 from transports.roce.events import Event
-from transports.roce.memory import Access, MemoryTable, ScatterGather
+from transports.roce.memory import MemoryTable, ScatterGather
 from transports.roce.psn import MASK
 from transports.roce.receives import ReceiveQueue
 from transports.roce.refusals import RefusalReason
+from transports.roce.regions import Access
 from transports.roce.work import SendWr, WrOpcode, flushed
 from wire.roce.eths import DETH, IMMDT
 from wire.roce.grh import GRH, as_received

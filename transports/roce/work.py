@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from transports.roce.attributes import AddressHandle
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
+from transports.roce.regions import MrReg, MwBind
 from wire.roce.opcodes import Opcode, Service
 
 MAX_MESSAGE = 1 << 31  # bytes. IBTA vol. 1, section 9.7.4.1.6, C9-94
@@ -22,6 +23,9 @@ class WrOpcode(Enum):
     RDMA_READ = "RDMA_READ"
     ATOMIC_CMP_AND_SWP = "ATOMIC_CMP_AND_SWP"
     ATOMIC_FETCH_AND_ADD = "ATOMIC_FETCH_AND_ADD"
+    BIND_MW = "BIND_MW"
+    LOCAL_INV = "LOCAL_INV"
+    REG_MR = "REG_MR"
 
 
 class Sge(NamedTuple):
@@ -54,6 +58,8 @@ class SendWr:
     solicited: bool = False
     fence: bool = False
     inline: bytes | None = None  # the payload itself, in place of `sge`; copied when posted
+    bind: MwBind | None = None
+    reg: MrReg | None = None
     # UD: where it goes. A Q_Key with bit 31 set stands for the sender's own.
     ah: AddressHandle | None = None
     remote_qp_num: int = 0
@@ -89,6 +95,7 @@ class Kind(NamedTuple):
     is_atomic: bool = False
     has_imm: bool = False
     has_inv: bool = False
+    is_local: bool = False  # executed at home: see `local_work`
     first: int = 0  # opcode of FIRST packets; MIDDLE is the next one
     last: int = 0
     only: int = 0
@@ -123,6 +130,9 @@ KINDS = {
     WrOpcode.ATOMIC_FETCH_AND_ADD: Kind(
         WcOpcode.FETCH_ADD, is_atomic=True, only=Opcode.RC_FETCH_ADD
     ),
+    WrOpcode.BIND_MW: Kind(WcOpcode.BIND_MW, is_local=True),
+    WrOpcode.LOCAL_INV: Kind(WcOpcode.LOCAL_INV, is_local=True),
+    WrOpcode.REG_MR: Kind(WcOpcode.REG_MR, is_local=True),
 }  # fmt: skip
 
 # What each service offers. IBTA vol. 1, section 9.4, table of operations by service.
@@ -134,6 +144,9 @@ OPERATIONS: dict[Service, frozenset[WrOpcode]] = {
             WrOpcode.SEND_WITH_IMM,
             WrOpcode.RDMA_WRITE,
             WrOpcode.RDMA_WRITE_WITH_IMM,
+            WrOpcode.BIND_MW,
+            WrOpcode.LOCAL_INV,
+            WrOpcode.REG_MR,
         }
     ),
     Service.UD: frozenset({WrOpcode.SEND, WrOpcode.SEND_WITH_IMM}),

@@ -16,7 +16,7 @@ from transports.roce.attributes import AddressHandle, QpState
 from transports.roce.completion import WcStatus, WorkCompletion
 from transports.roce.device import Device, DeviceConfig
 from transports.roce.events import Event, Retransmitted
-from transports.roce.memory import Access
+from transports.roce.regions import Access
 from transports.roce.work import RecvWr, SendWr, Sge, WrOpcode
 
 PORT = 18515

@@ -18,8 +18,8 @@ from transports.clock import MS, US
 from transports.roce.attributes import TRANSITIONS, AddressHandle, QpState
 from transports.roce.completion import WcStatus, WorkCompletion
 from transports.roce.device import Device, DeviceConfig
-from transports.roce.memory import Access
 from transports.roce.qp import QpConfig
+from transports.roce.regions import Access
 from transports.roce.work import RecvWr, SendWr, Sge, WrOpcode
 from wire.codec import DecodeError
 from wire.ipv4 import Ipv4, Protocol

@@ -13,9 +13,10 @@ from transports.roce.bursts import Burst
 from transports.roce.completion import WcStatus
 from transports.roce.credits import SendCredits, offered_code
 from transports.roce.device import Device, DeviceConfig
-from transports.roce.memory import Access, MemoryTable, ScatterGather
+from transports.roce.memory import MemoryTable, ScatterGather
 from transports.roce.messages import packet_count
 from transports.roce.psn import psn_add, psn_distance, unwrap
+from transports.roce.regions import Access
 from transports.roce.retries import Cause, Retries, format_duration
 from transports.roce.templates import identifications
 from transports.roce.timers import DeadlineQueue, ack_timeout
@@ -192,9 +193,9 @@ def test_a_deregistered_region_is_gone():
     table = MemoryTable()
     pd = table.alloc_pd()
     region = table.register(pd, 0, 8, 0xF, l_key=5, r_key=5)
-    assert table.remote(5, 0, 8, Access.REMOTE_READ, pd) is region
+    assert table.remote(5, 0, 8, Access.REMOTE_READ, pd, 1) is region.grant
     table.deregister(region)
-    assert table.remote(5, 0, 8, Access.REMOTE_READ, pd) is None
+    assert table.remote(5, 0, 8, Access.REMOTE_READ, pd, 1) is None
     assert table.local((Sge(0, 8, 5),), 0, pd) is None
     table.register(pd, 0, 8, 0xF, l_key=5, r_key=5)
 

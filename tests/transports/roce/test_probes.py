@@ -15,7 +15,8 @@ import pytest
 from tests.transports.roce.script import opened
 from transports.roce.attributes import AddressHandle, QpState
 from transports.roce.device import Device, DeviceConfig
-from transports.roce.memory import HOST_ORDER, Access
+from transports.roce.memory import HOST_ORDER
+from transports.roce.regions import Access
 from transports.roce.work import RecvWr, Sge
 from wire.roce.opcodes import Family
 

@@ -26,7 +26,7 @@ from tests.transports.roce.script import (
 from transports.roce.attributes import QpState
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
 from transports.roce.events import CommEstablished, QpFatal
-from transports.roce.memory import Access
+from transports.roce.regions import Access
 from transports.roce.work import RecvWr, Sge
 from wire.roce.eths import (
     Aeth,

@@ -13,7 +13,7 @@ import pytest
 from tests.transports.roce.sim import Trouble, World
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
 from transports.roce.memory import HOST_ORDER
-from transports.roce.work import RecvWr, SendWr, Sge, WrOpcode
+from transports.roce.work import KINDS, RecvWr, SendWr, Sge, WrOpcode
 
 SLOT = 8192  # bytes of memory for each message
 MESSAGES = 24
@@ -24,7 +24,7 @@ SOURCE, WRITTEN, RECEIVED, FETCHED, LIBRARY = (n * AREA for n in range(5))
 COUNTER = 5 * AREA
 SIZE = COUNTER + 8
 KEY, VA = 0x100, 0x10000
-OPS = list(WrOpcode)
+OPS = [op for op, kind in KINDS.items() if not kind.is_local]
 TROUBLES = [
     Trouble(),
     Trouble(loss=0.01),

@@ -27,7 +27,7 @@ from tests.transports.roce.sim import Trouble, World
 from transports.roce.attributes import QpState
 from transports.roce.completion import WcOpcode, WcStatus
 from transports.roce.events import CommEstablished, QpFatal, SqDrained
-from transports.roce.memory import Access
+from transports.roce.regions import Access
 from transports.roce.work import RecvWr, SendWr, Sge, WrOpcode
 from wire.roce.eths import AtomicEth, ImmDt, Reth
 
@@ -115,7 +115,9 @@ def test_what_was_completed_is_not_read_again(uc):
 
 @pytest.mark.parametrize("wr", [read(8), atomic()])
 def test_what_needs_an_answer_is_refused_when_posted(uc, wr):
-    with pytest.raises(ValueError, match=r"^UC has no .*, legal is RDMA_WRITE, "):
+    with pytest.raises(
+        ValueError, match=r"^UC has no .*, legal is BIND_MW, LOCAL_INV, RDMA_WRITE, "
+    ):
         uc.qp.post_send(wr, 0)
 
 

@@ -29,8 +29,8 @@ from transports.roce.completion import WcOpcode, WcStatus
 from transports.roce.datagram import DatagramDevice
 from transports.roce.device import Device, DeviceConfig
 from transports.roce.events import CommEstablished, QpFatal
-from transports.roce.memory import Access
 from transports.roce.port import MULTICAST_QP_NUM
+from transports.roce.regions import Access
 from transports.roce.ud import GSI_Q_KEY, GSI_QP_NUM
 from transports.roce.work import RecvWr, SendWr, Sge, WrOpcode
 from wire.codec import DecodeError
