@@ -12,6 +12,7 @@ refused by name, before anything changes.
     RTR     executed     refused    executed            none, but responses
     RTS     executed     executed   executed            sent
     SQD     executed     queued     executed            what was started is finished
+                                                        (then attributes may change: SQD->SQD)
     SQE     executed     flushed    executed            none (UC, UD)
     ERR     flushed      flushed    dropped             none
 """
@@ -165,6 +166,11 @@ TRANSITIONS: dict[tuple[Service, QpState, QpState], Transition] = {
     (_RC, _RTS, _RTS): _row("", _RTS_OPTIONAL),
     (_RC, _RTS, _SQD): _row("", "en_sqd_async_notify"),
     (_RC, _SQD, _RTS): _row("", _RTS_OPTIONAL),
+    (_RC, _SQD, _SQD): _row(
+        "",
+        "port_num ah timeout retry_cnt rnr_retry max_rd_atomic max_dest_rd_atomic alt_ah"
+        " qp_access_flags pkey_index min_rnr_timer path_mig_state",
+    ),
     (_UC, QpState.RESET, _INIT): _row("pkey_index port_num qp_access_flags"),
     (_UC, _INIT, _INIT): _row("", "pkey_index port_num qp_access_flags"),
     (_UC, _INIT, _RTR): _row(
@@ -174,6 +180,7 @@ TRANSITIONS: dict[tuple[Service, QpState, QpState], Transition] = {
     (_UC, _RTS, _RTS): _row("", "cur_qp_state alt_ah qp_access_flags path_mig_state"),
     (_UC, _RTS, _SQD): _row("", "en_sqd_async_notify"),
     (_UC, _SQD, _RTS): _row("", "cur_qp_state alt_ah qp_access_flags path_mig_state"),
+    (_UC, _SQD, _SQD): _row("", "ah alt_ah qp_access_flags pkey_index path_mig_state"),
     (_UC, _SQE, _RTS): _row("", "cur_qp_state qp_access_flags"),
     (_UD, QpState.RESET, _INIT): _row("pkey_index port_num qkey"),
     (_UD, _INIT, _INIT): _row("", "pkey_index port_num qkey"),
@@ -182,6 +189,7 @@ TRANSITIONS: dict[tuple[Service, QpState, QpState], Transition] = {
     (_UD, _RTS, _RTS): _row("", "cur_qp_state qkey"),
     (_UD, _RTS, _SQD): _row("", "en_sqd_async_notify"),
     (_UD, _SQD, _RTS): _row("", "cur_qp_state qkey"),
+    (_UD, _SQD, _SQD): _row("", "pkey_index qkey"),
     (_UD, _SQE, _RTS): _row("", "cur_qp_state qkey"),
 } | {
     (service, state, target): _row()

@@ -25,6 +25,7 @@ from transports.roce.port import DeviceConfig, Port
 from transports.roce.psn import MASK, psn_add
 from transports.roce.qp import QpConfig, QueuePair
 from transports.roce.refusals import RefusalReason
+from transports.roce.srq import SharedReceiveQueue
 from transports.roce.templates import WORD, Ipv6Template, PeerTemplates
 from wire.codec import ReadBuffer
 from wire.ipv4 import Protocol
@@ -98,11 +99,12 @@ class DatagramDevice(Port):
         qp_num: int | None = None,
         service: Service = Service.RC,
         config: QpConfig | None = None,
+        srq: SharedReceiveQueue | None = None,
     ) -> QueuePair:
         """Return a new queue pair, as of any port; ValueError for one that needs ECN bits."""
         if config is not None and config.congestion is not None:
             raise ValueError("congestion control needs the ECN bits, which a kernel keeps")
-        return super().create_qp(pd, qp_num=qp_num, service=service, config=config)
+        return super().create_qp(pd, qp_num=qp_num, service=service, config=config, srq=srq)
 
     # -- in -------------------------------------------------------------------------------
 

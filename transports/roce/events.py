@@ -24,7 +24,10 @@ class QpFatal:
 
 @dataclass(frozen=True, slots=True)
 class SqDrained:
-    """A queue pair in SQD has finished every message that it had started."""
+    """A queue pair in SQD has finished every message that it had started.
+
+    Only told if that was asked for: en_sqd_async_notify.
+    """
 
     qp_num: int
 

@@ -162,10 +162,13 @@ class QueuePair:
         """Go to `state`. Attributes are named as in verbs.
 
         Raise StateError for a transition that is none or whose attributes are not the ones of
-        the table; ValueError for a value out of range. Nothing has changed then.
+        the table; ValueError for a value out of range. Nothing has changed then. In SQD
+        attributes may change once no message is under way.
         """
         check_transition(self.service, self.state, state, attributes)
         self._check_port(attributes)
+        if self.state is state is QpState.SQD and self.is_sq_draining:
+            raise StateError("the send queue is not drained")
         self.generation += 1
         before = self.state
         if state is QpState.RESET:
@@ -187,10 +190,13 @@ class QueuePair:
             self._make_receiver(attributes)
         elif before is QpState.RTR and state is QpState.RTS:
             self._make_sender(attributes)
+        elif before is state is QpState.SQD:
+            self._change(attributes)
         self._hand_down()
         if self._sender is not None:
             self._sender.is_failed = False  # it was in SQE
-            self._sender.is_draining = self._is_drain_due = state is QpState.SQD
+            self._sender.is_draining = state is QpState.SQD
+        self._is_drain_due = attributes.get("en_sqd_async_notify", False)
         self.state = state
         self.takes_requests = state in _EXECUTING
         self.takes_responses = state in _ANSWERED
@@ -229,6 +235,15 @@ class QueuePair:
             sender.q_key = self._q_key
             sender.p_key = self.p_key
 
+    def _change(self, attributes: QpAttributes) -> None:
+        """Take what may change in SQD alone."""
+        if "ah" in attributes:
+            self._reach(attributes["ah"])
+        if self._requester is not None:
+            self._requester.change(attributes)
+        if self._responder is not None and "max_dest_rd_atomic" in attributes:
+            self._responder.resize(attributes["max_dest_rd_atomic"])
+
     def _ud_config(self) -> UdConfig:
         return UdConfig(self.qp_num, self.pd, self._port.active_mtu, self._port.mig_req)
 
@@ -238,13 +253,8 @@ class QueuePair:
                 self._ud_config(), self._receives, self._memory, self._events
             )
             return
-        self.ah = attributes["ah"]
         self.dest_qp_num = attributes["dest_qp_num"]
-        if self.congestion is not None:
-            cnp_dscp = self.congestion.config.dcqcn.cnp_dscp
-            self._cnp_peer = self._peer(cnp_dscp << 2 | _ECT0, becn=True)
-        if self.config.ack_traffic_class is not None:
-            self._ack_peer = self._peer(self.config.ack_traffic_class)
+        self._reach(attributes["ah"])
         self._path_mtu = attributes["path_mtu"]
         config = ResponderConfig(
             qp_num=self.qp_num,
@@ -259,6 +269,15 @@ class QueuePair:
             self._receiver = UcReceiver(config, *rest)
         else:
             self._receiver = self._responder = Responder(config, *rest)
+
+    def _reach(self, ah: AddressHandle) -> None:
+        """Reach our peer by `ah` from now on."""
+        self.ah = ah
+        if self.congestion is not None:
+            cnp_dscp = self.congestion.config.dcqcn.cnp_dscp
+            self._cnp_peer = self._peer(cnp_dscp << 2 | _ECT0, becn=True)
+        if self.config.ack_traffic_class is not None:
+            self._ack_peer = self._peer(self.config.ack_traffic_class)
 
     def _peer(self, traffic_class: int, *, becn: bool = False) -> Peer:
         """Return our peer, reached by another traffic class."""
@@ -355,6 +374,13 @@ class QueuePair:
             self._events.append(flushed_receive(wr, self.qp_num))
             return
         self._receives.post(wr)
+
+    @property
+    def is_sq_draining(self) -> bool:
+        """Say whether a queue pair in SQD still has a message under way."""
+        return (
+            self.state is QpState.SQD and self._sender is not None and not self._sender.is_idle
+        )
 
     @property
     def send_room(self) -> int:

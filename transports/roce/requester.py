@@ -31,10 +31,11 @@ each progress; a repeated ACK does not hold it off.
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from transports.clock import Ns
 from transports.roce.arrivals import Arrival
+from transports.roce.attributes import QpAttributes
 from transports.roce.bursts import MAX_BURST, OVERHEAD, Burst, max_packets
 from transports.roce.completion import WcStatus, WorkCompletion
 from transports.roce.credits import SendCredits
@@ -48,7 +49,7 @@ from transports.roce.regions import Access
 from transports.roce.resends import Resends
 from transports.roce.retries import Cause, Retries
 from transports.roce.stats import QpStats
-from transports.roce.timers import Timer
+from transports.roce.timers import Timer, ack_timeout
 from transports.roce.work import MAX_MESSAGE, SendWr, flushed
 from wire.roce.eths import RNR_TIMER_NS, AethKind, NakCode
 from wire.roce.opcodes import Opcode
@@ -146,6 +147,19 @@ class Requester:
         self._tail = message.stop
         self._queue.append(message)
 
+    def change(self, attributes: QpAttributes) -> None:
+        """Take new limits; no message is under way."""
+        config = self._config
+        timeout = attributes.get("timeout")
+        self._config = config = replace(
+            config,
+            ack_timeout=config.ack_timeout if timeout is None else ack_timeout(timeout),
+            retry_cnt=attributes.get("retry_cnt", config.retry_cnt),
+            rnr_retry=attributes.get("rnr_retry", config.rnr_retry),
+            max_rd_atomic=attributes.get("max_rd_atomic", config.max_rd_atomic),
+        )
+        self._retries = Retries(config.retry_cnt, config.rnr_retry)
+
     # -- sending --------------------------------------------------------------------------
 
     def next_burst(self, now: Ns, most: int = MAX_BURST) -> Burst | None:
@@ -153,21 +167,24 @@ class Requester:
 
         At most `most` packets, which is at least one.
         """
-        if self._timer is Timer.RNR or (message := self._next_message(now)) is None:
+        if self._timer is Timer.RNR or self._cursor == len(self._queue):
             return None
+        message = self._queue[self._cursor]
+        if not message.started:
+            return self._start_next(now, most)
         psn = self._next
         stop = min(self._una + self._window, self._probe_stop)
         if message.waits_for_response:
             if psn != self._una and message.stop > stop:
                 return None
-            why = self._resends.why if self._resends.concerns(psn) else ""
+            why = self._resends.why if psn < self._resends.stop else ""
             burst = message.burst(psn, 1, 1, why)
             self._next = message.stop
         else:
             if psn >= stop:
                 return None
             room = min(stop - psn, most)
-            if self._resends.concerns(psn):
+            if psn < self._resends.stop:
                 burst = self._burst_again(message, psn, room)
             else:
                 burst = message.burst(psn, room, 1, "")
@@ -188,14 +205,15 @@ class Requester:
         self._resends.sent(psn, burst.packets, times)
         return burst
 
-    def _next_message(self, now: Ns) -> Message | None:
-        """Return the message that _next lies in; start it, and what is executed before it."""
+    def _start_next(self, now: Ns, most: int) -> Burst | None:
+        """Start the next message, if it may be, and return its first packets.
+
+        What is executed at home is executed before it.
+        """
         while self._cursor < len(self._queue):
             message = self._queue[self._cursor]
-            if message.started:
-                return message
             if not message.kind.is_local:
-                return message if self._start(message, now) else None
+                return self.next_burst(now, most) if self._start(message, now) else None
             if self._cursor or self.is_draining:
                 return None  # what comes before it is to be complete
             fault = execute(message.wr, self._memory, self._config.pd, self._config.qp_num)

@@ -11,23 +11,19 @@ class Resends:
 
     def __init__(self) -> None:
         self.why = ""  # of the newest return to an earlier packet
-        self._stop = 0  # and where packets begin that it does not concern
+        self.stop = 0  # what is before it was sent before
         self._times: dict[int, int] = {}  # PSN to sendings, where more than one
 
     def begin(self, stop: int, cause: Cause) -> None:
         """Note that everything before `stop` is about to be sent again because of `cause`."""
         self.why = cause.value
-        self._stop = stop
-
-    def concerns(self, psn: int) -> bool:
-        """Say whether `psn` was sent before."""
-        return psn < self._stop
+        self.stop = stop
 
     def next(self, psn: int, limit: int) -> tuple[int, int]:
         """Return which sending `psn` is about to have, and how many packets have the same."""
         times = self._times
         this = times.get(psn, 1) + 1
-        most = min(limit, self._stop - psn)
+        most = min(limit, self.stop - psn)
         count = 1
         while count < most and times.get(psn + count, 1) + 1 == this:
             count += 1
@@ -43,7 +39,7 @@ class Resends:
         times = self._times
         if not times:
             return
-        if una >= self._stop:
+        if una >= self.stop:
             times.clear()
         else:
             for psn in [psn for psn in times if psn < una]:

@@ -497,6 +497,11 @@ class Responder:
         message, self._message = self._message, None
         return message.wr if message is not None else None
 
+    def resize(self, max_dest_rd_atomic: int) -> None:
+        """Keep so many READs and atomics from now on, the newest ones."""
+        for saved in self._saved.resize(max_dest_rd_atomic):
+            self._responses.drop(saved)
+
     def clear(self) -> None:
         """Forget what is still to be sent."""
         self._responses.clear()

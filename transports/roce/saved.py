@@ -81,6 +81,13 @@ class SavedRing:
         self._ring.append(saved)
         return oldest
 
+    def resize(self, depth: int) -> list[Saved]:
+        """Keep the newest `depth` requests; return the others."""
+        kept = list(self._ring)
+        forgotten = kept[: max(0, len(kept) - depth)]
+        self._ring = deque(kept, maxlen=depth)
+        return forgotten
+
     def find(self, psn: int) -> Saved | None:
         """Return the request that `psn` is part of."""
         for saved in reversed(self._ring):

@@ -83,12 +83,12 @@ class UcSender:
         self._tail = message.stop
         self._queue.append(message)
 
-    def next_burst(self, _now: Ns) -> Burst | None:
+    def next_burst(self, _now: Ns, most: int = MAX_BURST) -> Burst | None:
         """Return the next packets. The last of a message have their own copy of the payload."""
         if self.is_failed or not self._start():
             return None
         message = self._queue[0]
-        burst = message.burst(self._next, MAX_BURST, 1, "")
+        burst = message.burst(self._next, most, 1, "")
         self._next += burst.packets
         data = burst.data
         if self._next == message.stop:

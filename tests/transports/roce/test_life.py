@@ -3,20 +3,26 @@
 Rows S1 to S7 of the conformance list; the row's number begins each name.
 """
 
+import dataclasses
+
 import pytest
 
 from tests.transports.roce.script import (
     MTU,
     OUR_QP,
     PEER_QP,
+    Q_KEY,
     R_KEY,
+    VA,
     ack,
+    datagram,
     ip_packet,
     local,
     nak,
     read,
     read_request,
     read_response,
+    said,
     send,
     send_only,
     write,
@@ -34,7 +40,8 @@ from transports.roce.completion import WcStatus
 from transports.roce.events import SqDrained
 from transports.roce.qp import QpConfig
 from transports.roce.receives import QueueFullError
-from transports.roce.work import RecvWr
+from transports.roce.work import RecvWr, Sge
+from wire.roce.eths import Reth
 from wire.roce.opcodes import Service
 
 RESET, INIT, RTR, RTS, SQD, SQE, ERR = QpState
@@ -247,7 +254,8 @@ def test_s7_sqd_finishes_what_was_started_and_says_when(dialogue):
     rc.posts(write(3 * MTU, 1), write(8, 2))
     rc.sends("WRITE_FIRST")
     rc.sends("WRITE_MIDDLE")
-    rc.modifies(SQD)
+    rc.modifies(SQD, en_sqd_async_notify=True)
+    assert rc.qp.is_sq_draining
     rc.posts(write(8, 3))
     rc.receives(ack(1))
     rc.sends("WRITE_LAST")
@@ -263,7 +271,7 @@ def test_s7_sqd_finishes_what_was_started_and_says_when(dialogue):
 
 
 def test_s7_sqd_with_nothing_under_way_is_drained_at_once(rc):
-    rc.modifies(SQD)
+    rc.modifies(SQD, en_sqd_async_notify=True)
     rc.reports(SqDrained)
     rc.modifies(RTS)
     rc.posts(write(8))
@@ -274,12 +282,56 @@ def test_s7_lost_packets_are_sent_again_in_sqd(rc):
     rc.posts(write(2 * MTU, 1))
     rc.sends("WRITE_FIRST")
     rc.sends("WRITE_LAST")
-    rc.modifies(SQD)
+    rc.modifies(SQD, en_sqd_async_notify=True)
     rc.receives(nak(1))
     rc.sends("WRITE_LAST", psn=1)
     rc.receives(ack(1))
     rc.completes(1)
     rc.reports(SqDrained)
+
+
+def test_s7_nobody_is_told_who_has_not_asked(rc):
+    rc.modifies(SQD)
+    rc.reports_nothing()
+    assert not rc.qp.is_sq_draining
+
+
+def test_s7_attributes_change_once_the_queue_is_drained(dialogue):
+    rc = dialogue(max_rd_atomic=4, timeout=14)
+    rc.posts(write(8, 1))
+    rc.modifies(SQD)
+    rc.sends("WRITE_ONLY")
+    with pytest.raises(StateError, match=r"^the send queue is not drained$"):
+        rc.qp.modify(SQD, 0, timeout=10)
+    rc.receives(ack(0))
+    other = bytes(15) + b"\x77"
+    rc.modifies(
+        SQD, timeout=10, retry_cnt=1, rnr_retry=1, max_rd_atomic=1, min_rnr_timer=3,
+        max_dest_rd_atomic=1, ah=AddressHandle(rc.ours, other),
+    )  # fmt: skip
+    rc.posts(read(8, 2), read(8, 3))
+    rc.modifies(RTS)
+    rc.completes(1)
+    rc.ignores(write_only(0, ack_req=True))
+    rc.receives_raw(ip_packet(send_only(0), other, rc.ours))
+    rc.sends("READ_REQUEST", psn=1)
+    rc.sends("ACKNOWLEDGE", syndrome=0x23)
+    rc.sends_nothing(until=4_194_303)
+    rc.passes(4_194_304)
+    rc.sends("READ_REQUEST", psn=1)
+    rc.passes(8_388_608)
+    rc.completes(2, WcStatus.RETRY_EXC_ERR)
+
+
+def test_s7_fewer_responder_resources_forget_the_oldest(rc):
+    for psn in range(3):
+        rc.receives(read_request(psn, 8))
+        rc.sends("READ_RESPONSE_ONLY", psn=psn)
+    rc.modifies(SQD)
+    rc.modifies(SQD, max_dest_rd_atomic=1)
+    rc.ignores(read_request(1, 8))
+    rc.receives(read_request(2, 8))
+    rc.sends("READ_RESPONSE_ONLY", psn=2)
 
 
 def test_the_responder_works_on_in_sqd(rc):
@@ -289,26 +341,59 @@ def test_the_responder_works_on_in_sqd(rc):
 
 
 # What stimulus does what in which state: executed, queued, flushed, refused, dropped.
-STIMULI = {
-    "request": (write_only(0, ack_req=True), ("-", "-", "e", "e", "e", "-")),
-    "response": (ack(0), ("-", "-", "-", "ghost", "ghost", "-")),
-    "post_send": (write(8, 9), ("r", "r", "r", "e", "q", "f")),
-    "post_recv": (RecvWr(9), ("r", "q", "q", "q", "q", "f")),
+STATES = (RESET, INIT, RTR, RTS, SQD, SQE, ERR)
+PACKETS = {
+    "RC": write_only(0, ack_req=True),
+    "UC": said("WRITE_ONLY", 0, Reth(VA, R_KEY, 8), payload=b"8 bytes.", service="UC"),
+    "UD": datagram(0),
 }
-STATES = (RESET, INIT, RTR, RTS, SQD, ERR)
+EFFECTS_OF = {
+    "request": "- - e e e e -",
+    "response": "- - - g g - -",
+    "post_send": "r r r e q f f",
+    "post_recv": "r q q q q q f",
+}
 PRODUCT = [
-    pytest.param(state, stimulus, effects[number], id=f"{state.value} {name}")
-    for name, (stimulus, effects) in STIMULI.items()
-    for number, state in enumerate(STATES)
+    pytest.param(service, state, stimulus, effect, id=f"{service} {state.value} {stimulus}")
+    for service in ("RC", "UC", "UD")
+    for stimulus, effects in EFFECTS_OF.items()
+    for state, effect in zip(STATES, effects.split(), strict=True)
+    if service == "RC" or stimulus != "response"
+    if service != "RC" or state is not SQE
 ]
 
 
-@pytest.mark.parametrize(("state", "stimulus", "effect"), PRODUCT)
-def test_every_state_meets_every_stimulus_as_the_table_says(dialogue, state, stimulus, effect):
+def reaches(talk, state):
+    """Take the queue pair of `talk` to `state`, SQE too, which is no state to be told of."""
+    if state is SQE:
+        broken = dataclasses.replace(request_of(talk), sge=(Sge(0, 8, 0x2200),))
+        talk.posts(broken)
+    assert talk.qp.state is state
+    talk.forgets_events()
+
+
+def request_of(talk):
+    """Return a request that the service of `talk` can execute."""
+    if talk.service is Service.UD:
+        ah = AddressHandle(talk.ours, talk.peers)
+        return send(8, 9, ah=ah, remote_qp_num=PEER_QP, remote_q_key=Q_KEY)
+    return send(8, 9)
+
+
+@pytest.mark.parametrize(("service", "state", "stimulus", "effect"), PRODUCT)
+def test_every_state_meets_every_stimulus_as_the_table_says(
+    dialogue, service, state, stimulus, effect
+):
     """IBTA vol. 1, section 10.3: the table at the head of transports/roce/attributes.py."""
-    rc = dialogue(state=state)
-    rc.forgets_events()
-    EFFECTS[effect](rc, stimulus)
+    talk = dialogue(state=RTS if state is SQE else state, service=service)
+    reaches(talk, state)
+    what = {
+        "request": PACKETS[service],
+        "response": ack(0),
+        "post_send": request_of(talk),
+        "post_recv": RecvWr(9, (Sge(VA, 64, 0x1100),)),
+    }[stimulus]
+    EFFECTS[effect](talk, what)
 
 
 def _is_refused(rc, wr):
@@ -329,13 +414,17 @@ def _is_flushed(rc, wr):
     rc.completes(9, WcStatus.WR_FLUSH_ERR)
 
 
-def _is_executed(rc, stimulus):
-    if isinstance(stimulus, tuple):
-        rc.receives(stimulus)
-        rc.sends_acks(0, 1)
+def _is_executed(talk, stimulus):
+    if not isinstance(stimulus, tuple):
+        talk.posts(stimulus)
+        talk.sends("SEND_ONLY")
+    elif talk.service is Service.UD:
+        talk.offers(64)
+        talk.receives(stimulus)
+        talk.completes(100)
     else:
-        rc.posts(stimulus)
-        rc.sends("WRITE_ONLY")
+        talk.receives(stimulus)
+        assert talk.remembers(0, 8) == b"8 bytes."
 
 
 def _is_dropped(rc, packet):
@@ -349,7 +438,7 @@ EFFECTS = {
     "f": _is_flushed,
     "e": _is_executed,
     "-": _is_dropped,
-    "ghost": lambda rc, packet: rc.ignores(packet),
+    "g": lambda rc, packet: rc.ignores(packet),  # a ghost: it reaches the requester
 }
 
 
