@@ -1,9 +1,14 @@
 """What all tests share: capabilities that a test needs, the sandbox, the ordinary user."""
 
 import pytest
+from hypothesis import settings
 
 from netem.kernel.capabilities import missing
 from tests.ordinary_user import become
+
+# How long an example takes says how busy the host is, not whether a rule holds.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser):

@@ -96,6 +96,7 @@ class World:
         psns=(0, 0),
         config=None,
         service="RC",
+        shared=False,
         **attributes,
     ):
         self.now = 0
@@ -109,11 +110,13 @@ class World:
         self.ends = []
         for mine, its in ((0, 1), (1, 0)):
             device = Device(DeviceConfig((addresses[mine],)), random.Random(rng.random()))
+            pd = device.alloc_pd()
             qp = device.create_qp(
-                device.alloc_pd(),
+                pd,
                 qp_num=0x20 + mine,
                 service=Service(service),
                 config=QpConfig(**(config or {})),
+                srq=device.create_srq(pd) if shared else None,
             )
             mine_given = given | {
                 "pkey_index": 0, "port_num": 1, "qp_access_flags": 0xE, "qkey": Q_KEY,
@@ -125,6 +128,11 @@ class World:
                 row = TRANSITIONS[qp.service, before, step]
                 qp.modify(step, 0, **{k: mine_given[k] for k in row.required})
             self.ends.append(End(device, qp))
+
+    def handle(self, side):
+        """Return how one end reaches the other."""
+        mine, its = [end.device.config.addresses[0] for end in self.ends][:: 1 - 2 * side]
+        return AddressHandle(mine, its)
 
     def run(self, until=60 * S, after_turn=None):
         """Drive both ends to quiescence; `after_turn(end)` may post more."""

@@ -16,6 +16,7 @@ from tests.transports.roce.script import (
     atomic,
     atomic_response,
     cmp_swap,
+    datagram,
     fetch_add,
     ip_packet,
     nak,
@@ -35,7 +36,9 @@ from tests.transports.roce.script import (
 from tests.transports.roce.snapshot import snapshot
 from transports.roce.attributes import QpState
 from transports.roce.completion import WcOpcode, WorkCompletion
+from transports.roce.work import RecvWr, Sge
 from wire.roce.bth import Bth
+from wire.roce.eths import ImmDt, Reth
 from wire.roce.opcodes import OPCODES, Opcode
 from wire.roce.packet import locate_ip
 
@@ -181,6 +184,57 @@ def test_no_sequence_of_packets_raises_and_refusals_leave_no_trace(steps, state,
         rc.passes(rc.now + 50_000_000)
     rc.passes(rc.now + 10**12)
     assert_each_request_completed_at_most_once(rc)
+
+
+UNRELIABLE = [
+    said("SEND_FIRST", 0, payload=bytes(MTU), service="UC"),
+    said("SEND_MIDDLE", 1, payload=bytes(MTU), service="UC"),
+    said("SEND_LAST", 1, payload=b"end", service="UC"),
+    said("SEND_ONLY", 0, payload=b"all", service="UC"),
+    said("WRITE_FIRST", 0, Reth(VA, R_KEY, 2 * MTU), payload=bytes(MTU), service="UC"),
+    said("WRITE_LAST_IMM", 1, ImmDt(1), payload=bytes(MTU), service="UC"),
+    said("WRITE_ONLY", 2, Reth(VA, R_KEY, 3), payload=b"all", service="UC"),
+    datagram(0),
+    datagram(1, bytes(MTU), imm=7),
+    datagram(1, q_key=1),
+    datagram(2, bytes(4100)),
+    datagram(3, dest_qp=0xFFFFFF),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("srq", [None, {"max_wr": 3}])
+@pytest.mark.parametrize("service", ["UC", "UD"])
+@REPEATABLE
+@given(
+    steps=st.lists(packets() | st.sampled_from(UNRELIABLE), max_size=25),
+    start=st.tuples(
+        st.sampled_from([4, 6]),
+        st.sampled_from([QpState.RTR, QpState.RTS, QpState.SQD, QpState.ERR, QpState.INIT]),
+        st.integers(0, 3),
+    ),
+)
+def test_no_sequence_of_packets_raises_in_unreliable_services(service, srq, steps, start):
+    """A datagram that is refused leaves no trace; of a UC message, nothing but its end."""
+    family, state, receives = start
+    talk = Dialogue(family=family, state=state, service=service, srq=srq and dict(srq))
+    for n in range(receives):
+        wr = RecvWr(n, (Sge(VA, 3 * MTU, 0x1100),))
+        talk.qp.srq.post(wr) if srq else talk.qp.post_recv(wr, 0)
+    talk._drain()
+    for step in steps:
+        packet = (
+            framed(talk, step)
+            if isinstance(step, bytes)
+            else ip_packet(step, talk.peers, talk.ours)
+        )
+        if service == "UD":
+            deliver(talk, packet)
+        else:
+            talk.receives_raw(packet)
+    assert talk.waiting == 0
+    assert talk.device.deadline is None
+    assert_each_request_completed_at_most_once(talk)
 
 
 def assert_each_request_completed_at_most_once(rc):
