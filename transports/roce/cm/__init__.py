@@ -1,0 +1,1 @@
+"""Communication management: connections made and ended over queue pair 1."""
