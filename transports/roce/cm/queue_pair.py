@@ -9,7 +9,7 @@ retries of an end are those that the other asked for.
 from transports.roce.attributes import AddressHandle, QpAttributes
 from transports.roce.cm.connection import Connection
 from transports.roce.cm.timing import ack_timeout_code
-from transports.roce.memory import Access
+from transports.roce.regions import Access
 from wire.roce.cm.codes import PATH_MTU
 from wire.roce.gid import ip_of
 from wire.roce.opcodes import Service

@@ -7,11 +7,11 @@ The client speaks first; the server has its queue pair in RTS before it answers;
 it has; those behind the last are all zero.
 """
 
-import re
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from transports.roce.exchange.dialogue import HOLD, Dialogue, Script, Want
+from transports.roce.exchange.digits import unpack_fields
 from wire.codec import DecodeError, ReadBuffer, TruncatedError, check_size, check_uint
 
 PORT = 18515
@@ -20,7 +20,7 @@ SRQ_LINES = 256
 DONE = b"done\0"
 UD_Q_KEY = 0x11111111
 
-_LINE = re.compile(rb"([0-9a-fA-F]{4}):([0-9a-fA-F]{6}):([0-9a-fA-F]{6}):([0-9a-fA-F]{32})\0")
+_WIDTHS = (4, 6, 6, 32)  # digits of LID, QPN, PSN and GID
 
 
 class Address(NamedTuple):
@@ -44,11 +44,9 @@ class Address(NamedTuple):
         """Raise DecodeError for what is no such line."""
         if len(line) < LINE_SIZE:
             raise TruncatedError("address", LINE_SIZE, len(line))
-        match = _LINE.fullmatch(bytes(line[:LINE_SIZE]))
-        if match is None:
-            raise DecodeError(f"{bytes(line[:LINE_SIZE])!r} is no LID:QPN:PSN:GID")
-        lid, qpn, psn, gid = match.groups()
-        return cls(int(qpn, 16), int(psn, 16), bytes.fromhex(gid.decode()), int(lid, 16))
+        text = line[:LINE_SIZE]
+        lid, qpn, psn, gid = unpack_fields(text, _WIDTHS, "LID:QPN:PSN:GID")
+        return cls(qpn, psn, gid.to_bytes(16, "big"), lid)
 
 
 _NOBODY = Address(0, 0, bytes(16))

@@ -54,7 +54,7 @@ from transports.roce.cm.parameters import (
 )
 from transports.roce.cm.refusals import CmRefusal
 from transports.roce.cm.tables import TableFullError
-from transports.roce.memory import Access
+from transports.roce.regions import Access
 from wire.roce.cm.codes import AprStatus, MessageRejected, RejectReason, SidrStatus
 from wire.roce.cm.connection import Drep, Dreq, Mra, Rej, Rep, Req, Rtu
 from wire.roce.cm.ip_service import IpHeader, PortSpace, service_id

@@ -243,7 +243,11 @@ def test_with_connections_of_their_own_keys_are_known_later():
         ),
         (
             b"6.06".ljust(16, b"\0") + b"\0\0\x10\0\0\0\0\x40" + b"3\0" + b"x" * 108,
-            "is not the keys of perftest",
+            "does not end as keys do",
+        ),
+        (
+            b"6.06".ljust(16, b"\0") + b"\0\0\x10\0\0\0\0\x40" + b"3\0" + b"x" * 106 + b":\0",
+            "is not keys",
         ),
     ],
 )

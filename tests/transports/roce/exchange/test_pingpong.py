@@ -119,7 +119,7 @@ def test_portions_make_no_difference(cuts):
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (b"x" * 52, "is no LID:QPN:PSN:GID"),
+        (b"x" * 52, "is not LID:QPN:PSN:GID"),
         (Address(0, 1, GID).pack(), "no line has a queue pair"),
     ],
 )
