@@ -89,7 +89,8 @@ class Driver(ABC):
         self.turn(())
         while not self.schedule.is_dead:
             deadline = None if self.due is None else clock.wall(self.due)
-            ready = await turns.next(deadline, at_once=self.has_more)
+            is_due = self.due is not None and self.due <= clock.now()
+            ready = await turns.next(deadline, at_once=self.has_more or is_due)
             if self.turn(ready):
                 await turns.breathe()  # so that the control task says it at once
         await trio.sleep_forever()

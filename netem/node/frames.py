@@ -141,7 +141,11 @@ class FrameDriver(Driver):
         if not self._blocked:
             ports = self._by_key
             for key, frame, meta in islice(self._frames.transmit(now), BATCH):
-                ports[key].offer(frame, meta, now)
+                port = ports[key]
+                if meta is NO_META and port.bypasses and not port.is_recorded:
+                    port.direct.append(frame)  # bench: switch. What `offer` does with it
+                else:
+                    port.offer(frame, meta, now)
                 sent += 1
         for port in self._ports:
             if not port.bypasses:
@@ -149,7 +153,7 @@ class FrameDriver(Driver):
         if self._recorder is not None:
             self._recorder.flush()
         for port in self._ports:
-            if port.outgoing:
+            if port.outgoing or port.direct:
                 self._flush(port)
         return sent == BATCH and not self._blocked
 

@@ -84,9 +84,11 @@ class Port(LinkEnd):
         self.tap = tap
         self._carrier = carrier
         self.outgoing: list[ReadBuffer] = []  # recorded, not yet with the kernel
-        self._bypassed = 0  # frames of this turn, not yet told to the egress
-        self._bypassed_bytes = 0
+        self.direct: list[
+            ReadBuffer
+        ] = []  # frames that go round the egress, not told to it yet
         self._recorder = recorder
+        self.is_recorded = recorder is not None
         self._index = index
         self._peer_index = peer_index
 
@@ -112,9 +114,7 @@ class Port(LinkEnd):
         if not self.bypasses:
             self.egress.send(frame, now, meta)
             return
-        self._bypassed += 1
-        self._bypassed_bytes += len(frame)
-        self.outgoing.append(frame)
+        self.direct.append(frame)
         if self._recorder is not None:
             comment = "" if meta is NO_META else remark(meta)
             self._recorder.append(now, self._index, frame, comment)
@@ -165,14 +165,15 @@ class Port(LinkEnd):
             self.counters[f"tap_{errno.errorcode.get(error.errno or 0, 'error')}"] += 1
 
     def flush(self) -> bool:
-        """Hand `outgoing` to the kernel; False, with the rest kept, where it takes no more.
+        """Hand `outgoing` and `direct` to the kernel; False where it takes no more for now.
 
         A full send buffer is waited for, because losing a frame there would be an impairment
         that nobody asked for.
         """
-        if self._bypassed:
-            self.egress.bypassed(self._bypassed_bytes, self._bypassed)
-            self._bypassed = self._bypassed_bytes = 0
+        if direct := self.direct:
+            self.egress.bypassed(sum(map(len, direct)), len(direct))
+            self.outgoing += direct
+            direct.clear()
         done = self.socket.send_all(self.outgoing)
         is_open = done == len(self.outgoing)
         if is_open:

@@ -74,28 +74,28 @@ class QueueAccount:
     def __init__(
         self, pool: Pool, *, reserved: int = 0, limit: int | None = None, alpha: float = 8.0
     ) -> None:
-        self._pool = pool
-        self._reserved = reserved
-        self._limit = limit
-        self._num, self._den = alpha.as_integer_ratio()
+        self.pool = pool
+        self.reserved = reserved
+        self.limit = limit
+        self.num, self.den = alpha.as_integer_ratio()
         self.used = 0
         self.peak = 0
 
     def admit(self, size: int) -> bool:
         """Take memory for a frame of `size` bytes of cells, if there is any for it."""
-        pool = self._pool
+        pool = self.pool
         used = self.used + size
-        over = used - self._reserved
+        over = used - self.reserved
         if over > 0:
             # bench: switch. `Threshold.allows` and min(), written out
             free = pool.shared - pool.used
             extra = over if over < size else size  # noqa: FURB136
             if extra > free:
                 return False
-            if self._limit is not None:
-                if used > self._limit:
+            if self.limit is not None:
+                if used > self.limit:
                     return False
-            elif over * self._den > self._num * free:
+            elif over * self.den > self.num * free:
                 return False
             pool.used += extra
             if pool.used > pool.peak:  # noqa: PLR1730
@@ -107,9 +107,9 @@ class QueueAccount:
 
     def release(self, size: int) -> None:
         """Give the memory of a frame back."""
-        over = self.used - self._reserved
+        over = self.used - self.reserved
         if over > 0:
-            self._pool.used -= over if over < size else size  # noqa: FURB136 - bench: switch
+            self.pool.used -= over if over < size else size  # noqa: FURB136 - bench: switch
         self.used -= size
 
 

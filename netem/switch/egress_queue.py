@@ -14,6 +14,7 @@ from netem.topology.switch_plan import QueuePlan
 from wire.codec import ReadBuffer
 
 NO_RULE = 1 << 62
+NO_EXPRESS = -1  # every frame is to be looked at
 
 
 # A frame that waits:
@@ -59,6 +60,16 @@ class EgressQueue:
         if marker is not None and not marker.at_dequeue:
             rules.append(marker.kmin)
         self.plain_until = min(rules, default=NO_RULE)
+        # The same with room among the rules; below it an account without a reserve may have
+        # what is free of the pool, and of a dynamic threshold `den` parts in `num`.
+        self.express_until = NO_EXPRESS
+        self.num = self.den = 0
+        if isinstance(account, QueueAccount) and not account.reserved and self.is_plain:
+            self.express_until = self.plain_until
+            if account.limit is None:
+                self.num, self.den = account.num, account.den
+            else:
+                self.express_until = min(self.plain_until, account.limit)
         self.frames: deque[Held] = deque()
         self.offered = 0  # frames
         # By the names of the field

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from netem.switch.learning import LearningBridge
 from netem.topology.plan import NodePlan
 from transports.clock import Ns
+from transports.srv6.sids import Installed
 from wire.codec import ReadBuffer
 
 
@@ -44,6 +45,21 @@ class Punt(NamedTuple):
     answers: tuple[Decision, ...] = ()
 
 
+# What a shortcut is about: to the end of UDP behind IPv6
+HEAD = 62
+
+
+class Shortcut(NamedTuple):
+    """What becomes of every frame as long as one and with the same HEAD first bytes.
+
+    It leaves by `port` with other HEAD bytes, and is counted for `sid` if that is not None.
+    """
+
+    port: str
+    head: bytes
+    sid: Installed | None
+
+
 Verdict: TypeAlias = Decision | Flood | Drop | Punt
 
 
@@ -63,6 +79,17 @@ class Forwarder(Protocol):
         pipeline copies what it keeps.
         """
 
+    def shortcut(self, port: str, frame: ReadBuffer, decision: Decision, /) -> Shortcut | None:
+        """Return what `decision`, which was about `frame`, says about all frames alike.
+
+        None where something beyond the first HEAD bytes may decide about such frames, or where
+        more is to be done about them. Until `version` changes the pipeline need not ask again
+        about such a frame: it adds one to `shortcuts` and counts for the SID.
+        """
+
+    version: int  # grows whenever a shortcut may be wrong
+    shortcuts: int  # frames that went by one; the pipeline's to write
+
     def set_carrier(self, port: str, is_up: bool, /) -> None:
         """Take note that the link of `port` is down, or up again; all are up at first."""
 
@@ -72,6 +99,8 @@ class Forwarder(Protocol):
 
 class LearningForwarder:
     """Bridges by learned addresses; nothing is routed, nothing rewritten."""
+
+    version = shortcuts = 0
 
     def __init__(self, node: NodePlan) -> None:
         self._bridge = LearningBridge(port.name for port in node.ports)
@@ -87,6 +116,11 @@ class LearningForwarder:
         if ports:
             return Flood(ports, frame)
         return Drop("filtered" if self._bridge.refused == refused else "not_bridged")
+
+    def shortcut(self, port: str, frame: ReadBuffer, decision: Decision) -> Shortcut | None:
+        """Return None: every frame says anew where its sender is."""
+        del port, frame, decision
+        return None
 
     def set_carrier(self, port: str, is_up: bool) -> None:
         """Leave a port that is down out, and forget who was behind it."""

@@ -1,8 +1,16 @@
 """The lines of a switch: frames leave queues one after another, at their time, unless paused.
 
 A frame that begins to leave cannot be stopped any more, so its departure is settled then: it
-goes to `leave`, to be taken when its last bit has left, or by `depart` with that time.
+goes to `leave`, to be taken when its last bit has left.
 Until the line is free again the next frame waits. Where nothing waits, nothing happens.
+
+**Settled departures.** A frame behind others in the one queue of a port that has frames can
+leave at one time only: when those before it have left. Where nothing can come between, because
+the queue has no rule about leaving and no class of the switch is lossless, that time is settled
+on arrival, and nobody need look again. What happens when the frame begins to leave (its memory
+is free, it counts as sent) is done by `settle`, when somebody next asks. `revoke` takes it all
+back into the queue when something does come between: a frame of another queue, another rate, a
+hold. So both ways are one: the queue is the definition, and tests hold them together.
 
 All that happens by itself is on one heap, in order of (time, place in line); `run` lets it
 happen at its own time, however late it is called. An entry that has been overtaken by events
@@ -13,13 +21,14 @@ from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 from heapq import heappop, heappush
+from operator import itemgetter
 
 from netem.impair.departure import FrameMeta
 from netem.switch.egress_queue import EgressQueue, Held
 from netem.switch.ledger import MOST_OUT, Ledger
 from netem.switch.marking import Mark
 from netem.switch.pause import LosslessClass, pause_time
-from netem.switch.port import Port
+from netem.switch.port import Gone, Port
 from netem.switch.watchdog import Watchdog
 from transports.clock import Ns
 from wire.codec import ReadBuffer
@@ -40,15 +49,22 @@ class Timer(Enum):
 class Lines:
     """Every port's way out, and the pauses in both directions."""
 
-    def __init__(self, ports: dict[str, Port], ledger: Ledger) -> None:
+    def __init__(self, ports: dict[str, Port], ledger: Ledger, *, settles: bool = True) -> None:
+        """Not `settles`: no departure is settled before its time, for tests of those that are.
+
+        It makes no difference but for the time that it takes.
+        """
         self._ports = ports
+        is_lossy = not any(q.is_lossless for port in ports.values() for q in port.queues)
+        self.settles = settles and is_lossy
+        self.waiting: dict[Port, None] = {}  # ports with frames whose departure is settled
         self._ledger = ledger
         self._out = ledger.out
         self._heap: list[tuple[Ns, int, Timer, Port, int]] = []  # the int: a class
-        # Frames whose last bit has not left yet, by when it does
-        self._leaving: list[tuple[Ns, int, Port, ReadBuffer, FrameMeta]] = []
+        self.going: dict[Port, None] = {}  # ports with frames that nobody has taken
         self._line = 0
         self.next: Ns = NEVER  # when something happens by itself
+        self.early: list[Gone] = []  # frames that have left, or will, by ports that are early
         self.touched: Counter[str] = Counter()  # frames that a hold has kept, by its why
 
     # -- time ------------------------------------------------------------------------------
@@ -94,6 +110,9 @@ class Lines:
 
     def put(self, port: Port, queue: EgressQueue, held: Held, now: Ns) -> None:
         """Queue a frame that was admitted."""
+        if (at := self.line_up(port, queue, held, now)) is not None:
+            self.hand_out(at, port, held[0], held[4])
+            return
         port.put(queue, held)
         if port.held_until > now:
             self.touched[port.held_by] += 1
@@ -105,6 +124,7 @@ class Lines:
 
         For the port it is as if its line were not free. PFC frames wait, too.
         """
+        self.revoke(port, now)
         port.free_at = max(port.free_at, until)
         port.held_until, port.held_by = until, why
         self.touched[why] += port.backlog
@@ -120,6 +140,72 @@ class Lines:
             self._push(port.free_at, Timer.FREE, port)
         if port.pauses.latest > now and (blocked := port.blocked(now)):
             self._note_stuck(port, blocked, now)
+
+    # -- settled departures ----------------------------------------------------------------
+
+    def line_up(self, port: Port, queue: EgressQueue, held: Held, now: Ns) -> Ns | None:
+        """Settle when a frame leaves that was admitted, and return it.
+
+        None, with all that waits in its queue, where something may come between.
+        """
+        waiting = port.waiting
+        if (
+            not self.settles
+            or not queue.is_plain
+            or port.backlog
+            or port.held_until > now
+            or (waiting and waiting[0][2] is not queue)
+            or (port.leaving + len(waiting) >= MOST_OUT and not port.is_early)
+        ):
+            self.revoke(port, now)
+            return None
+        size, begins = len(held[0]), max(port.free_at, now)
+        waiting.append((begins, size, queue, held[1], port.part))
+        self.waiting[port] = None
+        return port.ends(size, begins)
+
+    def hand_out(self, at: Ns, port: Port, frame: ReadBuffer, meta: FrameMeta) -> None:
+        """Hand a frame out when its last bit has left, or at once by a port that is early."""
+        if port.is_early:
+            self.early.append((at, port, frame, meta))
+            return
+        if not port.gone:
+            self.going[port] = None
+        port.gone.append((at, (port.name, frame, meta)))
+
+    def settle(self, port: Port, now: Ns) -> None:
+        """Do what is to be done about the frames that have begun to leave a port by `now`."""
+        waiting = port.waiting
+        while waiting and waiting[0][0] <= now:
+            _, size, queue, cells, _ = waiting.popleft()
+            queue.account.release(cells)
+            queue.packets += 1
+            queue.octets += size
+            port.leaving += not port.is_early
+        if not waiting:
+            self.waiting.pop(port, None)
+
+    def settle_all(self, now: Ns) -> None:
+        """Do the same for all ports: the memory that they share is up to date then."""
+        for port in tuple(self.waiting):
+            self.settle(port, now)
+
+    def revoke(self, port: Port, now: Ns) -> None:
+        """Let the frames of a port wait in their queue again, for what may come between."""
+        self.settle(port, now)
+        waiting = port.waiting
+        if not waiting:
+            return
+        assert not port.is_early
+        del self.waiting[port]
+        port.free_at, _, _, _, port.part = waiting[0]
+        frames = [port.gone.pop()[1] for _ in waiting]
+        for (_, frame, meta), (_, _, queue, cells, _) in zip(
+            frames[::-1], waiting, strict=True
+        ):
+            port.put(queue, (frame, cells, queue, None, meta, queue.offered))
+        waiting.clear()
+        self.look(port, now)
 
     # -- frames out ------------------------------------------------------------------------
 
@@ -184,12 +270,13 @@ class Lines:
         if queue is not None:
             queue.packets += 1
             queue.octets += size
-        if at <= until and not port.leaving and len(self._out) < MOST_OUT:
+        if port.is_early:
+            self.hand_out(at, port, frame, meta)
+        elif at <= until and not port.leaving and len(self._out) < MOST_OUT:
             self._out.append((port.name, frame, meta))
         elif port.leaving < MOST_OUT:
             port.leaving += 1
-            self._line += 1
-            heappush(self._leaving, (at, self._line, port, frame, meta))
+            self.hand_out(at, port, frame, meta)
         else:
             port.overruns += 1
             self._ledger.drop(port, None, frame, "overrun", "the driver is behind", meta=meta)
@@ -197,27 +284,30 @@ class Lines:
     @property
     def leaves_at(self) -> Ns:
         """When the next frame has left that has begun to."""
-        return self._leaving[0][0] if self._leaving else NEVER
+        return min((port.gone[0][0] for port in self.going), default=NEVER)
 
     def leave(self, now: Ns) -> Iterator[tuple[str, ReadBuffer, FrameMeta]]:
         """Hand out what has left by now, and what has died."""
-        out, leaving = self._out, self._leaving
+        if self.going:
+            self._collect(now)
+        out = self._out
         while out:
             yield out.popleft()
-        while leaving and leaving[0][0] <= now:
-            _, _, port, frame, meta = heappop(leaving)
-            port.leaving -= 1
-            yield port.name, frame, meta
 
-    def depart(self, now: Ns) -> Iterator[tuple[str, ReadBuffer, FrameMeta, Ns]]:
-        """Hand out what has begun to leave, with the time when its last bit has left."""
-        out, leaving = self._out, self._leaving
-        while out:
-            yield *out.popleft(), now
-        while leaving:
-            at, _, port, frame, meta = heappop(leaving)
-            port.leaving -= 1
-            yield port.name, frame, meta, at
+    def _collect(self, now: Ns) -> None:
+        """Take from all ports, in order of time, what has left."""
+        self.settle_all(now)
+        ready: list[tuple[Ns, tuple[str, ReadBuffer, FrameMeta]]] = []
+        for port in tuple(self.going):
+            gone = port.gone
+            before = len(ready)
+            while gone and gone[0][0] <= now:
+                ready.append(gone.popleft())
+            port.leaving -= len(ready) - before
+            if not gone:
+                del self.going[port]
+        ready.sort(key=itemgetter(0))
+        self._out.extend([sent for _, sent in ready])
 
     # -- pauses that are asked for ---------------------------------------------------------
 

@@ -69,6 +69,7 @@ class Nic:
         """Send by `port`, from now on, at the rate of this impairment."""
         if port in self._ports:
             self._lines.run(now)
+            self._lines.revoke(self._ports[port], now)
             self._ports[port].shape(impairment)
 
     def hold(self, port: str, until: Ns, why: str, now: Ns) -> bool:

@@ -36,6 +36,7 @@ from netem.impair.model import Impairment
 from netem.switch.admission import Admission
 from netem.switch.assembly import assemble
 from netem.switch.classify import CONTROL, Classifier
+from netem.switch.express import Express
 from netem.switch.forward.router import forwarder_of
 from netem.switch.forwarder import Decision, Drop, Flood, Forwarder, Punt
 from netem.switch.ledger import Ledger
@@ -57,10 +58,13 @@ MOST_INSIDE = 1 << 16
 class Switch:
     """One switch of a plan, by the contract of `transports.machine` with port names."""
 
-    def __init__(self, node: NodePlan, forwarder: Forwarder | None = None) -> None:
+    def __init__(
+        self, node: NodePlan, forwarder: Forwarder | None = None, *, express: bool = True
+    ) -> None:
         """Raise ValueError for a plan that cannot be, by `assembly` or by forwarding.
 
-        `forwarder` is what the plan says, unless a test brings its own.
+        `forwarder` is what the plan says, unless a test brings its own. Without `express` every
+        frame goes through every stage, at its time: the definition of what comes out.
         """
         plan = node.switch or SwitchPlan()
         self.name = node.name
@@ -70,7 +74,16 @@ class Switch:
         self._forwarder = forwarder or forwarder_of(node, self.backlog)
         self._ledger = Ledger()
         self._admission = Admission(self._pool, self._ledger)
-        self._lines = Lines(self._ports, self._ledger)
+        self._lines = Lines(self._ports, self._ledger, settles=express)
+        self._express = Express(
+            self._ports,
+            self._pool,
+            self._lines,
+            self._forwarder,
+            enter=self._enter,
+            is_open=express and plan.watchdog is None,
+            is_instant=not plan.latency,
+        )
         # Frames within the latency: when it is over, way out, class, frame, way in
         self._inside: deque[tuple[Ns, Port, int, ReadBuffer, Port | None]] = deque()
         self._now: Ns = 0
@@ -99,6 +112,7 @@ class Switch:
     def shape(self, port: str, impairment: Impairment, now: Ns) -> None:
         """Send by `port`, from now on, at the rate of this impairment."""
         self._catch_up(now)
+        self._lines.revoke(self._ports[port], now)
         self._ports[port].shape(impairment)
 
     def hold(self, port: str, until: Ns, why: str, now: Ns) -> bool:
@@ -118,14 +132,23 @@ class Switch:
 
     def backlog(self, port: str) -> int:
         """Return how many bytes wait at a port: what path choice may ask."""
+        self._lines.settle(self._ports[port], self._now)
         return sum(queue.account.used for queue in self._ports[port].queues)
 
     # -- the machine -----------------------------------------------------------------------
 
     def receive(self, port: str, frame: ReadBuffer, now: Ns) -> None:
         """Take one frame that came in by `port`. Keeps no view of it."""
-        self._catch_up(now)
+        # bench: switch, sim. Nearly all frames begin as others did.
+        if self._inside or self._lines.next <= now:
+            self._catch_up(now)
+        self._now = now
         ingress = self._ports[port]
+        if not self._express.take(ingress, frame, now):
+            self._receive_clearly(ingress, frame, now)
+
+    def _receive_clearly(self, ingress: Port, frame: ReadBuffer, now: Ns) -> None:
+        """Take a frame that nothing is known about."""
         index = self._classify(frame)
         if index < 0:
             if index == CONTROL:
@@ -138,10 +161,11 @@ class Switch:
             ingress.queues[index].storm_drops += 1
             self._refuse(ingress, "storm")
             return
-        verdict = self._forwarder.forward(port, frame, now)
+        verdict = self._forwarder.forward(ingress.name, frame, now)
         if isinstance(verdict, Decision):
             ingress.rx_ok += 1
             out, kept = self._ports[verdict.port], verdict.frame
+            self._express.learn(ingress, frame, index, verdict)
             if kept is frame or isinstance(kept, memoryview):
                 kept = bytes(kept)
             if self._latency:
@@ -162,14 +186,6 @@ class Switch:
         """Hand out what has left, and what has died on its way out (`FrameMeta.killed`)."""
         return self._lines.leave(now)
 
-    def depart(self, now: Ns) -> Iterator[tuple[str, ReadBuffer, FrameMeta, Ns]]:
-        """Hand out what begins to leave, with when its last bit has left; not with `transmit`.
-
-        For an owner that can keep a frame until then, a simulator say: a switch without queues
-        then wants to be called for arrivals only.
-        """
-        return self._lines.depart(now)
-
     @property
     def deadline(self) -> Ns | None:
         """When something happens by itself, or None."""
@@ -185,6 +201,7 @@ class Switch:
     def report(self) -> NodeReport:
         """Return the counters; `netem.switch.report` says what they are called."""
         ledger, ports = self._ledger, self._ports.values()
+        self._lines.settle_all(self._now)
         counters = {
             "received": sum(port.rx_ok + port.rx_drops for port in ports),
             "copies": self._copies,
@@ -263,6 +280,8 @@ class Switch:
             queue.offered += 1
             return
         source = None if ingress is None else ingress.lossless[index]
+        if lines.waiting:
+            lines.settle_all(now)
         held = self._admission.admit(out, queue, frame, source, now)
         if source is not None:
             lines.signal(source, now)

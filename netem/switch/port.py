@@ -6,9 +6,11 @@ adds up. That holds also where the host is late: the next frame begins when the 
 should have ended.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
-from netem.impair.departure import NO_META
+from netem.impair.departure import NO_META, FrameMeta
 from netem.impair.model import Impairment
 from netem.switch.egress_queue import EgressQueue, Held
 from netem.switch.pause import LosslessClass, Pauses, PauseSender
@@ -16,10 +18,20 @@ from netem.switch.schedule import NOBODY, Scheduler
 from netem.switch.trimming import Trimmer
 from netem.topology.plan import PortPlan
 from transports.clock import Ns, S
+from transports.srv6.sids import Installed
+from wire.codec import ReadBuffer
 from wire.ethernet import ETHERNET
 
 TAGS = 8  # bytes of the two tags that a frame may have beside its header
-_BITS_NS = 8 * S
+BITS_NS = 8 * S  # bits in a byte times nanoseconds in a second
+
+
+# What is known of frames that begin alike: how long they are, way out, class, how they begin
+# then, the SID that counts them; their queue, where it is enough to look at its length; cells
+Kind: TypeAlias = tuple[int, "Port", int, bytes, Installed | None, EgressQueue | None, int]
+
+# A frame whose departure is settled: when its last bit has left, by which port, what is known
+Gone: TypeAlias = tuple[Ns, "Port", ReadBuffer, FrameMeta]
 
 
 class Port:
@@ -42,7 +54,16 @@ class Port:
         self.pauses = Pauses()
         self.pfc = PauseSender(bytes.fromhex(plan.mac.replace(":", "")))
         self.backlog = 0  # frames that wait in queues
+        # Frames that wait for a departure that is settled, all of the same queue; no backlog
+        # then. When they begin to leave, size, queue, bytes of memory, and the fraction of a
+        # nanosecond that the line owed before
+        self.waiting: deque[tuple[Ns, int, EgressQueue, int, int]] = deque()
+        # Frames whose departure is settled and that nobody has taken: when their last bit has
+        # left, and what is handed out then
+        self.gone: deque[tuple[Ns, tuple[str, ReadBuffer, FrameMeta]]] = deque()
         self.leaving = 0  # frames on their way out that nobody has taken
+        self.kinds: dict[bytes, Kind] = {}  # of frames that came in here, by how they begin
+        self.is_early = False  # its owner takes frames when their departure is settled
         self.free_at: Ns = 0  # when the last bit of the last frame that began has left
         self.is_awaited = False  # somebody looks again when the line is free
         self.wake: Ns | None = None  # when the end of a pause is next looked at
@@ -55,9 +76,9 @@ class Port:
         self.pfc_ignored = 0
         self.mac_control = 0  # frames that are not PFC
         self.told_pauses = 0  # as events
-        self._part = 0  # of a nanosecond that `free_at` has beside, in 1/rate
+        self.part = 0  # of a nanosecond that `free_at` has beside, in 1/rate
         self.rate: int | None = None
-        self._overhead = 0
+        self.overhead = 0
         self.held_until: Ns = 0  # nothing begins to leave before ...
         self.held_by = ""  # ... for this reason
         self.shape(plan.egress)
@@ -65,7 +86,7 @@ class Port:
     @property
     def held(self) -> int:
         """Frames that wait here, are on their way out, or are about to be made."""
-        return self.backlog + self.leaving + bool(self.pfc.pending)
+        return self.backlog + len(self.waiting) + self.leaving + bool(self.pfc.pending)
 
     @property
     def tx_ok(self) -> int:
@@ -75,9 +96,9 @@ class Port:
     def shape(self, impairment: Impairment) -> None:
         """Send the frames to come at this rate; the one under way ends as it began."""
         if impairment.rate != self.rate:
-            self._part = 0
+            self.part = 0
         self.rate = impairment.rate
-        self._overhead = impairment.overhead
+        self.overhead = impairment.overhead
 
     def ends(self, size: int, now: Ns) -> Ns:
         """Let a frame begin as soon as the line is free; return when it has left."""
@@ -86,8 +107,8 @@ class Port:
             return now
         free_at = self.free_at
         if free_at < now:
-            free_at, self._part = now, 0
-        taken, self._part = divmod((size + self._overhead) * _BITS_NS + self._part, rate)
+            free_at, self.part = now, 0
+        taken, self.part = divmod((size + self.overhead) * BITS_NS + self.part, rate)
         self.free_at = at = free_at + taken
         return at
 

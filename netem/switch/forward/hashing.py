@@ -86,7 +86,8 @@ class FlowHash:
         self._known: dict[tuple[object, ...], int] = {}
         self._has_ingress = "port" in wanted
         self._has_dest_qp = "dest_qp" in wanted
-        self._is_plain = not (self._has_ingress or self._has_dest_qp)
+        # Nothing but the headers decides
+        self.is_plain = not (self._has_ingress or self._has_dest_qp)
 
     def of(self, frame: ReadBuffer, at: int, ingress: int) -> int:
         """Return 32 bits for the packet at offset `at` that came in by port number `ingress`.
@@ -96,7 +97,7 @@ class FlowHash:
         # Bench switch: flows are few, their packets many.
         first = frame[at]
         headers: tuple[object, ...]
-        if not self._is_plain or len(frame) < at + _IPV6_PORTS:
+        if not self.is_plain or len(frame) < at + _IPV6_PORTS:
             return self._find(frame[at:], ingress)
         if first >> 4 == 6 and frame[at + 6] in _REMEMBERED:
             headers = _FLOW6.unpack_from(frame, at)

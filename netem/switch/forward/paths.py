@@ -19,6 +19,7 @@ from netem.switch.forward.hashing import FlowHash, mixed
 from netem.switch.forwarder import Backlog
 from netem.topology.switch_plan import LoadBalancing
 from wire.codec import ReadBuffer
+from wire.ipv4 import Protocol
 
 # Ours. 64 buckets per member: with one of 16 dead its share goes to the other 15 within 2 %.
 _BUCKETS = 64
@@ -41,6 +42,11 @@ class Paths:
         del frame, at, ingress
         return self.hops[0]
 
+    def is_by_head(self, protocol: int) -> bool:
+        """Say whether nothing decides in IPv6 packets of a next header but it and the ports."""
+        del protocol
+        return self.only is not None
+
     def look_again(self) -> None:
         """Take note that some hops are up again, or down."""
 
@@ -52,12 +58,16 @@ class EcmpPaths(Paths):
         super().__init__(hops)
         self.only = None
         self._hash = flow_hash.of
+        self._is_plain = flow_hash.is_plain
         self._buckets: list[Hop] = []
         self.look_again()
 
     def choose(self, frame: ReadBuffer, at: int, ingress: int) -> Hop:
         buckets = self._buckets
         return buckets[self._hash(frame, at, ingress) * len(buckets) >> 32]
+
+    def is_by_head(self, protocol: int) -> bool:
+        return self._is_plain and protocol == Protocol.UDP
 
     def look_again(self) -> None:
         count = len(self.hops)
@@ -139,6 +149,9 @@ class EntropyPaths(Paths):
     def choose(self, frame: ReadBuffer, at: int, ingress: int) -> Hop:
         del ingress
         return self.hops[self._read(frame, at) % len(self.hops)]
+
+    def is_by_head(self, protocol: int) -> bool:
+        return protocol == Protocol.UDP
 
 
 class Balancer:

@@ -81,21 +81,6 @@ def test_a_frame_that_need_not_wait_takes_no_memory_and_meets_no_rule():
     assert rig.counters["BufferWatermarkBytes"] == 0
 
 
-def test_departures_can_be_had_as_soon_as_they_are_settled():
-    """With the time when the last bit has left; what waits is not settled yet."""
-    rig = bench(rate=GBIT)
-    for _ in range(3):
-        rig.switch.receive("e0", of_size(1, 1000), 100)
-    assert [(port, at) for port, _, _, at in rig.switch.depart(100)] == [("e1", 8_100)]
-    assert rig.switch.deadline == 8_100  # when the next one begins
-    rig.switch.expire(8_100)
-    assert [at for _, _, _, at in rig.switch.depart(8_100)] == [16_100]
-    rig.switch.expire(16_100)
-    assert [at for _, _, _, at in rig.switch.depart(16_100)] == [24_100]
-    assert rig.switch.deadline is None
-    rig.check_books()
-
-
 def test_what_waits_at_a_port_can_be_asked_for():
     rig = bench(rate=GBIT)
     for _ in range(3):
@@ -460,6 +445,11 @@ class Says:
 
     def forward(self, port, frame, now):
         return self.verdict
+
+    version = shortcuts = 0
+
+    def shortcut(self, port, frame, decision):
+        return None
 
     def counters(self):
         return {"asked": 1}
