@@ -106,3 +106,66 @@ def test_segments_lead_over_kernels_and_switches_alike(lab, kernels):
     assert run.verdict == ("pass", "")
     over = {link.direction: link.frames for link in run.judged.links}
     assert over["s1:e2->s2:e2"] < over["r1:e1->r2:e0"]
+
+
+# What a lab shows, what takes its cause away, and which expectations then fail: no others, and
+# not none. (Without its cause a lab may pass its statements; that is not what it is for.)
+CAUSES = [
+    ("incast-ecn", "no marking", {"defaults.switch.queue.ecn": "none"}, {"marked > 100"}),
+    (
+        "incast-ecn", "no crowd", {"workload[0].count": 1, "fabric.hosts": 2},
+        {"marked > 100", "deepest_queue > 131072"},
+    ),
+    (
+        "incast-trim", "no trimming", {"defaults.switch.queue.trim": "none"},
+        {"trimmed > 0", "dropped == 0"},
+    ),
+    (
+        "incast-trim", "a long queue", {"defaults.switch.queue.limit": "1MiB"},
+        {"trimmed > 0", "retransmissions > 0"},
+    ),
+    (
+        "pfc-pause", "too little headroom", {"defaults.switch.queues.3.pfc.headroom": "2KiB"},
+        {"dropped == 0", "no_retransmissions"},
+    ),
+    ("pfc-pause", "another class", {"transports.rc.tc": 2}, {"pauses > 0", "paused > 0"}),
+    (
+        "pfc-head-of-line", "the victim in another class", {"workload[3].transport": "best"},
+        {"goodput of flow 3 < 3700000000"},
+    ),
+    (
+        "pfc-watchdog", "no watchdog", {"defaults.switch.watchdog": "none"},
+        {"storms > 0", "dropped > 0"},
+    ),
+    (
+        "ecmp-polarisation", "a seed per switch", {"defaults.switch.hash_seed": "own"},
+        {"paths_used <= 16"},
+    ),
+    ("flap", "links that stay", {"faults": []}, {"cut > 0", "timeouts > 0"}),
+    (
+        "srv6-path", "one path fewer",
+        {"workload[1].path": []}, {"encapsulated >= 97"},
+    ),
+    (
+        "srv6-usid-six-hops", "one path fewer", {"workload[1].path": []},
+        {"encapsulated >= 82"},
+    ),
+    (
+        "two-sites-40km", "one kilometre", {"fabric.distance": "1km"},
+        {"goodput of flow 0 < 2000000000"},
+    ),
+    (
+        "two-sites-40km", "a window of a hall", {"transports.long.window": 16},
+        {"goodput of flow 1 > 2000000000"},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "without", "fail"),
+    [pytest.param(name, o, fail, id=f"{name}, {what}") for name, what, o, fail in CAUSES],
+)
+def test_without_its_cause_a_phenomenon_is_gone(lab, name, without, fail):
+    judged = lab(name, **without).judged
+    wrong = {one.name for one in judged.expectations if one.verdict == "fail"}
+    assert wrong == fail
