@@ -27,7 +27,7 @@ MAY_IMPORT = {
 NETEM_MAY_USE = {
     "topology": {"topology", "impair"},
     "impair": {"topology", "impair"},
-    "host": {"topology", "impair", "host", "switch"},  # of the switch: how SIDs are read
+    "host": {"topology", "impair", "host"},
     "sim": {"topology", "impair", "host", "sim", "switch"},
     "switch": {"topology", "impair", "host", "switch"},
     "kernel": {"topology", "kernel", "impair"},

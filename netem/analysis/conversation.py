@@ -29,7 +29,6 @@ _EDGES = frozenset({Position.FIRST, Position.LAST, Position.ONLY})
 
 # Ours: packets of one capture that are looked at; some 400 bytes of memory each.
 MOST = 250_000
-LOOK_AHEAD = 1024  # packets; more do not wait in front of a link in any lab of ours
 TURNS_SHARE = 2 / 3  # of the room, so that the edges of messages stay in sight under much loss
 
 
@@ -49,7 +48,6 @@ class Packet(NamedTuple):
     is_again: bool  # sent before
     killed_at: str = ""  # the port that dropped it
     remarks: tuple[str, ...] = ()
-    is_moved: bool = False  # stands where it belongs by its PSN, not by its time
 
     @property
     def is_changed(self) -> bool:
@@ -145,7 +143,6 @@ class _Collector:
             )
             conversation.packets.append(packet._replace(source=left, target=right))
         for conversation in conversations.values():
-            conversation.packets = _in_place(conversation.packets)
             conversation.left_out = self._left_out
         return conversations
 
@@ -209,36 +206,6 @@ def _with_hop(found: _Found, record: Captured) -> _Found:
     killed_at = record.port if record.is_killed else packet.killed_at
     remarks = packet.remarks + new
     return found._replace(packet=packet._replace(remarks=remarks, killed_at=killed_at))
-
-
-def _in_place(packets: Sequence[Packet]) -> list[Packet]:
-    """Move what a port killed behind the packets of lower PSN that were sent before it.
-
-    A link decides over a packet when it is offered one, and those offered before may wait for
-    the wire: by time alone a loss comes before what it interrupts.
-    """
-    places: list[tuple[int, bool, int]] = []
-    for index, packet in enumerate(packets):
-        after = _overtaken(packets, index) if packet.killed_at else index
-        places.append((after, after > index, index))
-    return [
-        packets[index]._replace(is_moved=True) if is_moved else packets[index]
-        for _, is_moved, index in sorted(places)
-    ]
-
-
-def _overtaken(packets: Sequence[Packet], index: int) -> int:
-    """Return the index of the last packet to stand before the killed one at `index`."""
-    killed, last = packets[index], index
-    for later in range(index + 1, min(index + LOOK_AHEAD, len(packets))):
-        packet = packets[later]
-        same = (packet.source, packet.dest_qp) == (killed.source, killed.dest_qp)
-        if not same or packet.is_again != killed.is_again or packet.killed_at:
-            continue
-        if psn_distance(packet.psn, killed.psn) <= 0:
-            break
-        last = later
-    return last
 
 
 def _is_turn(packet: Packet, before: Packet | None) -> bool:

@@ -145,8 +145,7 @@ def _row(packet: Packet, left: str, start: Ns, *, tell_qp: bool) -> Row:
         remarks.append(f"to QP {packet.dest_qp:#x}")
     rightward = packet.source == left
     remark = "; ".join(remarks)
-    at = None if packet.is_moved else packet.at - start
-    return Row(kind, at, rightward, packet.text, remark, packet.number)
+    return Row(kind, packet.at - start, rightward, packet.text, remark, packet.number)
 
 
 def _gap(gap: Gap) -> Row:

@@ -9,8 +9,8 @@ so its ICRC stays right.
 
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
-from netem.switch.forward.srv6 import sids
 from netem.topology.plan import NodePlan, QpPlan
+from netem.topology.segments import sids
 from transports.srv6.endpoint import process
 from transports.srv6.headend import Policy, encapsulate
 from transports.srv6.outcome import Decapsulated, Forward

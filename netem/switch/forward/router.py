@@ -13,7 +13,6 @@ copies the frame once. A test holds it to the bytes of the clear path.
 from collections.abc import Mapping
 from struct import Struct
 
-from netem.switch.forward import srv6
 from netem.switch.forward.adjacency import Port
 from netem.switch.forward.clear import ClearPath, Journey
 from netem.switch.forward.errors import Errors
@@ -34,6 +33,7 @@ from netem.switch.forwarder import (
     Shortcut,
     Verdict,
 )
+from netem.topology import segments
 from netem.topology.plan import NodePlan
 from netem.topology.switch_plan import NextHop, SwitchPlan
 from transports.clock import Ns
@@ -86,15 +86,17 @@ class RoutingForwarder:
         hops = NextHops(self._ports, Balancer(plan.balance, plan.hash_seed, backlog))
         self._next_hops = hops
         crossings = {
-            srv6.adjacencies(sid): hops.paths(sid.hops) for sid in plan.sids if sid.hops
+            segments.adjacencies(sid): hops.paths(sid.hops) for sid in plan.sids if sid.hops
         }
         ipv6, ipv4 = _addresses(node, plan)
-        self._sids = SidTable(srv6.sids(plan.sids))
-        self._ways = Ways(self._sids, crossings, frozenset(ipv6 + ipv4), srv6.blocks(plan.sids))
+        self._sids = SidTable(segments.sids(plan.sids))
+        self._ways = Ways(
+            self._sids, crossings, frozenset(ipv6 + ipv4), segments.blocks(plan.sids)
+        )
         for route in plan.routes:
             self._ways.add(route.prefix, hops.paths(route.hops))
         for steer in plan.steer:
-            self._ways.add(steer.prefix, srv6.policy(steer))
+            self._ways.add(steer.prefix, segments.policy(steer))
         for row in node.neighbours:
             prefix = f"{row.ip}/{128 if ':' in row.ip else 32}"
             if not self._ways.has(prefix):

@@ -86,24 +86,22 @@ def test_a_loss_stands_in_its_context(make, converse):
         "ACK",
     ]
     lost = [p for p in conversation.packets if p.killed_at]
-    assert [(p.psn, p.killed_at, p.is_moved) for p in lost] == [(7, "h0:p0", False)]
+    assert [(p.psn, p.killed_at) for p in lost] == [(7, "h0:p0")]
 
 
-def test_a_loss_decided_ahead_of_a_queue_stands_where_it_belongs(make, converse):
-    """The link kills the packet when it is offered one, before it sends those that wait."""
-    rows = message(make, 1, 6, at=10)
-    lost = (0, "h0:p0", rows.pop(3)[2], "dropped by loss 1%")
-    conversation = converse(lost, *rows)
-    assert [p.psn for p in conversation.packets] == [1, 2, 3, 4, 5, 6]
-    assert [p.is_moved for p in conversation.packets] == [
-        False,
-        False,
-        False,
-        True,
-        False,
-        False,
+def test_packets_stand_in_the_order_of_time_whatever_was_lost(make, converse):
+    """Two rounds of a retransmission: what the first one lost stays in the first one."""
+    why = "retransmission: timeout"
+    rows = [
+        (0, "h0:p0", make.write("FIRST", 1), why),
+        (1, "h0:p0", make.write("LAST", 2), f"{why}; dropped by link down (fault 1)"),
+        (2, "h0:p0", make.write("FIRST", 1), why),
+        (3, "h0:p0", make.write("LAST", 2), why),
     ]
-    assert not any(p.is_again for p in conversation.packets)
+    conversation = converse(*rows)
+    assert [(p.psn, bool(p.killed_at)) for p in conversation.packets] == [
+        (1, False), (2, True), (1, False), (2, False),
+    ]  # fmt: skip
 
 
 def test_without_comments_a_retransmission_is_known_by_its_psn(make, converse):
