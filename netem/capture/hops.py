@@ -7,8 +7,11 @@ Limit, the traffic class and the IPv4 header checksum.
 Equal bytes are told apart by order. A frame that goes to a node that forwards *arrives* there;
 the next record of equal bytes that leaves the same node by another port is the oldest arrival
 that has not left by that port yet. So a retransmission, which repeats its bytes, is a packet
-of its own; a frame flooded by a bridge is one packet on several links. What leaves a forwarding
-node and never came in, or was changed inside, has no number: it would be a guess.
+of its own; a frame flooded by a bridge is one packet on several links. A trimmed frame is known
+by what no cut takes away: the IP header but for its length, and the 20 bytes of UDP and BTH
+behind it, where all that came in with these is one packet or its repetitions. What leaves a
+forwarding node and never came in, or was changed otherwise inside, has no number: it would be a
+guess.
 
 What happened to a packet's bytes on the way (`corrupted`, `trimmed`) is remembered with the
 arrival, so that later hops can say where it happened.
@@ -25,6 +28,9 @@ CHANGES_BYTES = ("corrupted", "trimmed")
 # more frames than are inside the forwarding nodes of a lab at any time.
 REMEMBERED = 1 << 16
 
+TRIMMED = "trimmed"
+HEAD = 20  # bytes behind an IP header that name a packet: UDP, and the BTH with QP and PSN
+
 _TAG = b"\x81\x00"
 _IPV4 = b"\x08\x00"
 _IPV6 = b"\x86\xdd"
@@ -33,9 +39,12 @@ _IPV6 = b"\x86\xdd"
 class Arrival:
     """A frame that reached a forwarding node."""
 
-    __slots__ = ("packet", "ports", "remarks")
+    __slots__ = ("key", "packet", "ports", "remarks")
 
-    def __init__(self, packet: int | None, remarks: tuple[str, ...], came_by: str) -> None:
+    def __init__(
+        self, key: int, packet: int | None, remarks: tuple[str, ...], came_by: str
+    ) -> None:
+        self.key = key  # its invariant
         self.packet = packet
         self.remarks = remarks  # "corrupted at h0:p0"
         self.ports: tuple[str, ...] = (
@@ -71,7 +80,8 @@ class Hops:
         self._crosses_one_link = not forwarding
         self._next = 0
         self._arrivals: dict[tuple[str, int], list[Arrival]] = {}  # oldest first
-        self._order: deque[tuple[str, int]] = deque()  # one entry per arrival, oldest first
+        self._heads: dict[tuple[str, int], list[Arrival]] = {}  # the same, by their heads
+        self._order: deque[tuple[str, int, int | None]] = deque()  # one entry per arrival
 
     def place(
         self, port: int, frame: bytes, comment: str, killed: bool
@@ -85,12 +95,14 @@ class Hops:
         packet = None
         if not forwards:
             packet = self._number()
-        elif (arrival := self._find(node, key, name)) is not None:
+        elif (
+            arrival := self._find(node, key, name) or self._find_cut(node, frame, comment, name)
+        ) is not None:
             packet, remarks = arrival.packet, arrival.remarks
             arrival.ports += (name,)
         if peer_node and not killed:
             happened = tuple(f"{word} at {name}" for word in changes(comment))
-            self._arrive(peer_node, key, Arrival(packet, remarks + happened, peer))
+            self._arrive(peer_node, frame, Arrival(key, packet, remarks + happened, peer))
         return packet, "; ".join((comment, *remarks) if comment else remarks)
 
     def _number(self) -> int:
@@ -103,15 +115,33 @@ class Hops:
                 return arrival
         return None
 
-    def _arrive(self, node: str, key: int, arrival: Arrival) -> None:
+    def _find_cut(self, node: str, frame: bytes, comment: str, port: str) -> Arrival | None:
+        """Return what came in whole and leaves cut; None also where several may be meant."""
+        if TRIMMED not in changes(comment) or (key := head(frame)) is None:
+            return None
+        left = [one for one in self._heads.get((node, key), ()) if port not in one.ports]
+        return left[0] if len({one.key for one in left}) == 1 else None
+
+    def _arrive(self, node: str, frame: bytes, arrival: Arrival) -> None:
+        key, short = arrival.key, head(frame)
         self._arrivals.setdefault((node, key), []).append(arrival)
-        self._order.append((node, key))
+        if short is not None:
+            self._heads.setdefault((node, short), []).append(arrival)
+        self._order.append((node, key, short))
         if len(self._order) > REMEMBERED:
-            oldest = self._order.popleft()
-            waiting = self._arrivals[oldest]
-            waiting.pop(0)
-            if not waiting:
-                del self._arrivals[oldest]
+            node, key, short = self._order.popleft()
+            _forget_oldest(self._arrivals, (node, key))
+            if short is not None:
+                _forget_oldest(self._heads, (node, short))
+
+
+def _forget_oldest(
+    arrivals: dict[tuple[str, int], list[Arrival]], key: tuple[str, int]
+) -> None:
+    waiting = arrivals[key]
+    waiting.pop(0)
+    if not waiting:
+        del arrivals[key]
 
 
 def changes(comment: str) -> Iterable[str]:
@@ -124,29 +154,55 @@ def changes(comment: str) -> Iterable[str]:
     ]
 
 
-def invariant(frame: bytes) -> int:
-    """Return a number for the bytes of a frame that no hop changes; equal bytes, equal number.
+class _Header(NamedTuple):
+    """EtherType and IP header of a frame, what hops change in it as zeroes."""
 
-    Only its equality within this process means anything.
-    """
+    masked: bytearray
+    length: int  # where the length is in it
+    body: int  # where in the frame the header ends
+    end: int  # and the packet: what follows is padding
+
+
+def _header(frame: bytes) -> _Header | None:
     start = 12
     if frame[start : start + 2] == _TAG:  # an access port takes the tag off
         start += 4
     ethertype = frame[start : start + 2]
     ip = start + 2
     if ethertype == _IPV4 and len(frame) >= ip + 20:
-        head = bytearray(frame[start : ip + 20])
-        head[3] = head[10] = head[12] = head[13] = 0  # DSCP and ECN, TTL, header checksum
-        end = ip + int.from_bytes(frame[ip + 2 : ip + 4], "big")  # what follows is padding
-        return hash((bytes(head), frame[ip + 20 : end]))
+        masked = bytearray(frame[start : ip + 20])
+        # DSCP and ECN, TTL, header checksum
+        masked[3] = masked[10] = masked[12] = masked[13] = 0
+        size = int.from_bytes(frame[ip + 2 : ip + 4], "big")
+        return _Header(masked, 4, ip + 20, ip + size)
     if ethertype == _IPV6 and len(frame) >= ip + 40:
-        head = bytearray(frame[start : ip + 40])
-        head[2] &= 0xF0  # the traffic class lies across two bytes
-        head[3] &= 0x0F
-        head[9] = 0  # hop limit
-        end = ip + 40 + int.from_bytes(frame[ip + 4 : ip + 6], "big")
-        return hash((bytes(head), frame[ip + 40 : end]))
-    return hash(frame)
+        masked = bytearray(frame[start : ip + 40])
+        masked[2] &= 0xF0  # the traffic class lies across two bytes
+        masked[3] &= 0x0F
+        masked[9] = 0  # hop limit
+        size = int.from_bytes(frame[ip + 4 : ip + 6], "big")
+        return _Header(masked, 6, ip + 40, ip + 40 + size)
+    return None
+
+
+def invariant(frame: bytes) -> int:
+    """Return a number for the bytes of a frame that no hop changes; equal bytes, equal number.
+
+    Only its equality within this process means anything.
+    """
+    header = _header(frame)
+    if header is None:
+        return hash(frame)
+    return hash((bytes(header.masked), frame[header.body : header.end]))
+
+
+def head(frame: bytes) -> int | None:
+    """Return the same for the bytes that no cut takes away; None where they are not there."""
+    header = _header(frame)
+    if header is None or len(frame) < header.body + HEAD:
+        return None
+    header.masked[header.length : header.length + 2] = bytes(2)
+    return hash((bytes(header.masked), frame[header.body : header.body + HEAD]))
 
 
 def _node(port: str) -> str:

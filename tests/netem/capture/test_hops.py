@@ -96,6 +96,79 @@ def test_a_frame_changed_inside_a_forwarding_node_has_no_number_but_a_story():
     assert hops.place(2, FRAME[:16], "", killed=False) == (None, "trimmed at s0:e1")
 
 
+def udp_frame(family, psn, size=1000, *, cut=None, dscp=0, filling=0):
+    """A frame with UDP and BTH inside; `cut` bytes of it, its IP length as if that were all."""
+    body = b"\xc0\x00\x12\xb7" + (size + 20).to_bytes(2, "big") + bytes(2)
+    body += bytes(8) + psn.to_bytes(4, "big") + bytes([filling]) * size
+    kept = body if cut is None else body[:cut]
+    if family == "ipv4":
+        head = bytearray(IPV4[:22])
+        head[4:6] = (20 + len(kept)).to_bytes(2, "big")
+        head[3] = dscp << 2
+    else:
+        head = bytearray(IPV6[:2] + b"\x60\x01\x23\x45" + bytes(2) + b"\x11\x40" + bytes(32))
+        head[2] |= dscp >> 2
+        head[6:8] = len(kept).to_bytes(2, "big")
+    return MACS + bytes(head) + kept
+
+
+TRIMMED = "trimmed from 1082 B"
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+class TestTrimmed:
+    """What a switch has cut is the packet that came in."""
+
+    def hops(self):
+        return Hops([
+            SpoolPort("h0:p0", "s0:e0", "l0"),
+            SpoolPort("s0:e1", "s1:e0", "l1", forwards=True),
+            SpoolPort("s1:e1", "h1:p0", "l2", forwards=True),
+        ])  # fmt: skip
+
+    def test_it_keeps_its_number_over_all_hops(self, family):
+        hops = self.hops()
+        for psn in (1, 2, 3):
+            hops.place(0, udp_frame(family, psn), "", killed=False)
+        cut = udp_frame(family, 2, cut=50, dscp=12)
+        assert hops.place(1, cut, TRIMMED, killed=False) == (2, TRIMMED)
+        assert hops.place(2, cut, "", killed=False) == (2, "trimmed at s0:e1")
+
+    def test_a_repetition_is_a_packet_of_its_own(self, family):
+        hops = self.hops()
+        for _ in range(2):
+            hops.place(0, udp_frame(family, 1), "", killed=False)
+        cut = udp_frame(family, 1, cut=50)
+        assert hops.place(1, cut, TRIMMED, killed=False)[0] == 1
+        assert hops.place(1, cut, TRIMMED, killed=False)[0] == 2
+        assert hops.place(1, cut, TRIMMED, killed=False)[0] is None
+
+    def test_where_two_may_be_meant_there_is_none(self, family):
+        hops = self.hops()
+        for filling in (0, 1):
+            hops.place(0, udp_frame(family, 1, filling=filling), "", killed=False)
+        assert hops.place(1, udp_frame(family, 1, cut=50), TRIMMED, killed=False)[0] is None
+
+    def test_too_little_left_is_none(self, family):
+        hops = self.hops()
+        hops.place(0, udp_frame(family, 1), "", killed=False)
+        assert hops.place(1, udp_frame(family, 1, cut=19), TRIMMED, killed=False)[0] is None
+
+    def test_what_never_leaves_is_forgotten(self, family, monkeypatch):
+        monkeypatch.setattr("netem.capture.hops.REMEMBERED", 4)
+        hops = self.hops()
+        for psn in range(10):
+            hops.place(0, udp_frame(family, psn), "", killed=False)
+        assert len(hops._heads) == len(hops._arrivals) == 4
+        assert hops.place(1, udp_frame(family, 1, cut=50), TRIMMED, killed=False)[0] is None
+        assert hops.place(1, udp_frame(family, 9, cut=50), TRIMMED, killed=False)[0] == 10
+
+    def test_only_what_says_so_is_taken_for_it(self, family):
+        hops = self.hops()
+        hops.place(0, udp_frame(family, 1), "", killed=False)
+        assert hops.place(1, udp_frame(family, 1, cut=50), "", killed=False)[0] is None
+
+
 def test_where_nothing_forwards_every_record_is_a_packet():
     hops = Hops([SpoolPort("h0:p0", "h1:p0", "l"), SpoolPort("h1:p0", "h0:p0", "l")])
     assert [hops.place(n % 2, FRAME, "x", killed=False) for n in range(3)] == [
