@@ -6,6 +6,9 @@
 * The timers of a node were late, half of them by more than a quarter of the shortest ACK
   timeout of the lab, so that a peer's patience was a matter of the host's load.
 * A requester gave up, and some timer was later than the whole patience of the lab.
+
+Short of that, a figure of time that is not what was expected means nothing where some timer was
+later than a tenth of the whole run.
 """
 
 from collections.abc import Sequence
@@ -20,6 +23,7 @@ from netem.topology.units import format_time
 from transports.clock import MS, Ns
 from transports.roce.timers import ack_timeout
 
+TENTH = 10  # of a run, by which its figures of time may be wrong
 GAVE_UP = "RETRY_EXC_ERR"  # the status of a requester that ran out of retries
 
 
@@ -28,24 +32,28 @@ class Slowness(NamedTuple):
 
     lateness: Lateness
     is_lossy: bool = False  # frames of a lossless class were lost by it
+    doubt: str = ""  # why a figure of time that is wrong may be the host's fault
 
 
-def slowness(plan: Plan, reports: Sequence[NodeReport]) -> Slowness:
-    """Return how late the host was, and what came of it."""
+def slowness(plan: Plan, reports: Sequence[NodeReport], duration: Ns) -> Slowness:
+    """Return how late the host was in a run of so much emulated time, and what came of it."""
     known = [r.lateness for r in reports if r.lateness.worst is not None or r.lateness.remark]
     latest = max(
         known, key=lambda late: (bool(late.remark), late.worst or 0), default=Lateness()
     )
+    doubt = ""
+    if (worst := latest.worst or 0) * TENTH > duration * plan.dilation:
+        doubt = f"timers were up to {_rough(worst)} late, too much for so short a run"
     lossy = _late_pauses(plan, reports)
     if latest.remark and not lossy:
-        return Slowness(latest)
+        return Slowness(latest, doubt=doubt)
     why = lossy or _full_buffers(reports) or _late_timers(plan, reports)
     if not why:
-        return Slowness(latest)
+        return Slowness(latest, doubt=doubt)
     remark = f"this host was too slow: {why}; raise dilation"
     if lossy:
         remark += f" (now {plan.dilation})"
-    return Slowness(replace(latest, remark=remark), is_lossy=bool(lossy))
+    return Slowness(replace(latest, remark=remark), bool(lossy), doubt)
 
 
 def _late_pauses(plan: Plan, reports: Sequence[NodeReport]) -> str:

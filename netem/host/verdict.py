@@ -84,7 +84,7 @@ def evaluate(
     flows = [_flow_result(node, qp, ends, gone.get(node)) for node, qp in _requesters(plan)]
     links = directions(plan, reports)
     faults = fault_results(plan, reports, fates)
-    slow = slowness(plan, reports)
+    slow = slowness(plan, reports, duration)
     lateness = slow.lateness
     fabric = of_fabric(plan, reports, links, faults)
     figures = _Figures(flows, list(ends.values()), fabric)
@@ -315,6 +315,9 @@ def _expectation(
     wrong: Verdict = "fail"
     if slow.is_lossy and expectation.name in OF_LOSS:
         wrong = "inconclusive"
+    doubt = ""
+    if slow.doubt and expectation.name in OF_TIME:
+        wrong, doubt = "inconclusive", f"; {slow.doubt}"
     if expectation.name in STATEMENTS:
         holds, got = _statement(expectation.name, figures.flows, figures.whole)
         return ExpectationReport(expectation.name, "pass" if holds else wrong, got)
@@ -328,7 +331,9 @@ def _expectation(
     if expectation.name in OF_TIME and remark:
         return ExpectationReport(name, "inconclusive", f"{_figure(value)}; {remark}")
     holds = OPERATORS[expectation.op](value, expectation.value)
-    return ExpectationReport(name, "pass" if holds else wrong, f"got {_figure(value)}")
+    if holds:
+        return ExpectationReport(name, "pass", f"got {_figure(value)}")
+    return ExpectationReport(name, wrong, f"got {_figure(value)}{doubt}")
 
 
 def _statement(

@@ -154,6 +154,28 @@ def test_two_labs_at_once_and_the_same_lab_twice(tmp_path):
     assert folders == ["psn-gap-1", "two-hosts-1", "two-hosts-2"]
 
 
+@pytest.mark.parametrize("verb", ["run", "sim"])
+def test_an_output_folder_is_made_and_nothing_in_it_is_empty(verb, tmp_path):
+    """C05: what is asked for is written, in a folder that was not there."""
+    out = tmp_path / "new" / "deeper" / "run"
+    ran = fabriclab(verb, "incast-ecn", "--out", out, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for name in ("run.json", "lab.pcapng", "events.jsonl"):
+        assert (out / name).stat().st_size > 0, name
+    assert all(path.stat().st_size for path in (out / "nodes").iterdir())
+    run = result(out)
+    assert run["counters"]["t0-p0-0"]["e0.q0.EcnMarkedPkts"] > 0
+
+
+def test_an_output_folder_that_cannot_be_made_is_one_line(tmp_path):
+    """C05: or an error says why not."""
+    (tmp_path / "file").write_text("")
+    ran = fabriclab("sim", "two-hosts", "--out", tmp_path / "file" / "run", cwd=tmp_path)
+    assert ran.returncode == 2
+    assert len(ran.stderr.splitlines()) == 1
+    assert str(tmp_path / "file") in ran.stderr
+
+
 def test_demo_tells_the_story(tmp_path):
     ran = fabriclab("demo", "--out", tmp_path / "run", cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -114,3 +114,17 @@ def test_a_requester_that_gave_up_while_timers_were_later_than_its_patience():
             plan, reports(lost=0, late=in_time, status="RETRY_EXC_ERR"), duration=MS
         ).why
     )
+
+
+def test_a_figure_of_time_that_is_wrong_means_little_in_so_short_a_run():
+    """L09: in a run of 1 ms by a clock 200 times slower, 17.9 ms are not a tenth; 30 ms are."""
+    plan = planned(expect=[{"metric": "goodput", "above": "1gbit"}])
+    in_time = evaluate(plan, reports(lost=0, again=0), duration=MS)
+    assert in_time.verdict == "fail"
+    late = evaluate(
+        plan, reports(lost=0, again=0, late=Lateness(median=1, worst=30 * MS)), duration=MS
+    )
+    assert (late.verdict, late.why) == (
+        "inconclusive",
+        "goodput > 1000000000: got 0; timers were up to 30ms late, too much for so short a run",
+    )

@@ -114,7 +114,7 @@ CAUSES = [
     ("incast-ecn", "no marking", {"defaults.switch.queue.ecn": "none"}, {"marked > 100"}),
     (
         "incast-ecn", "no crowd", {"workload[0].count": 1, "fabric.hosts": 2},
-        {"marked > 100", "deepest_queue > 131072"},
+        {"marked > 100", "deepest_queue > 32768"},
     ),
     (
         "incast-trim", "no trimming", {"defaults.switch.queue.trim": "none"},
