@@ -28,6 +28,7 @@ from wire.udp import UDP
 _U16 = Struct("!H")
 _IPV4_LENGTH = 2  # offset of the total length
 _IPV6_LENGTH = 4  # offset of the payload length
+_UDP_LENGTH = 4
 _NEXT_HEADER = 6
 _PROTOCOL = 9
 _IPV4, _IPV6 = 4, 41  # as next headers
@@ -105,8 +106,9 @@ def trim(frame: ReadBuffer, cut: int, new_dscp: int, plan: TrimPlan) -> bytes:
 
     ECN bits, hop limit, inner headers, UDP length and UDP checksum stay as they are. The length
     of the outermost IP header follows if the plan says so, unless it was smaller already: a
-    padded frame. With it, and if the plan says so, the IPv4 header checksum, step by step: a
-    wrong one stays wrong (RFC 1624).
+    padded frame; those of inner IP headers and UDP follow only if the plan says that, too. With
+    them, and if the plan says so, the IPv4 header checksum, step by step: a wrong one stays
+    wrong (RFC 1624).
     """
     ip = ip_offset(frame)
     assert ip is not None
@@ -117,18 +119,46 @@ def trim(frame: ReadBuffer, cut: int, new_dscp: int, plan: TrimPlan) -> bytes:
         result[ip + 1] = (new_dscp & 3) << 6 | result[ip + 1] & 0x3F
         if is_cut and plan.update_lengths:
             _shorten(result, ip + _IPV6_LENGTH, cut - ip - IPV6.size)
-        return bytes(result)
-    result[ip + 1] = new_dscp << 2 | result[ip + 1] & 3
-    if is_cut and plan.update_lengths:
-        _shorten(result, ip + _IPV4_LENGTH, cut - ip)
-    if plan.ipv4_checksum:
-        (checksum,) = _U16.unpack_from(frame, ip + CHECKSUM_OFFSET)
-        for at in (ip, ip + _IPV4_LENGTH):
-            (old,), (new,) = _U16.unpack_from(frame, at), _U16.unpack_from(result, at)
-            if old != new:
-                checksum = update(checksum, old, new)
-        _U16.pack_into(result, ip + CHECKSUM_OFFSET, checksum)
+    else:
+        result[ip + 1] = new_dscp << 2 | result[ip + 1] & 3
+        if is_cut and plan.update_lengths:
+            _shorten(result, ip + _IPV4_LENGTH, cut - ip)
+        if plan.ipv4_checksum:
+            _correct(result, frame, ip)
+    if is_cut and plan.update_lengths and plan.inner_lengths:
+        _shorten_inside(result, frame, ip, plan)
     return bytes(result)
+
+
+def _shorten_inside(result: bytearray, frame: ReadBuffer, ip: int, plan: TrimPlan) -> None:
+    """Let the lengths of what is behind the outermost IP header say what is there."""
+    offset, kind = ip, (_IPV6 if frame[ip] >> 4 == 6 else _IPV4)
+    for _ in range(_MOST_HEADERS):
+        left = len(result) - offset
+        if kind == Protocol.UDP:
+            if left >= UDP.size:
+                _shorten(result, offset + _UDP_LENGTH, left)
+            return
+        step = _step(result, offset, kind)
+        if step is None:
+            return
+        if offset > ip and kind == _IPV6:
+            _shorten(result, offset + _IPV6_LENGTH, left - IPV6.size)
+        elif offset > ip and kind == _IPV4:
+            _shorten(result, offset + _IPV4_LENGTH, left)
+            if plan.ipv4_checksum:
+                _correct(result, frame, offset)
+        offset, kind = offset + step[0], step[1]
+
+
+def _correct(result: bytearray, frame: ReadBuffer, ip: int) -> None:
+    """Make the checksum of an IPv4 header follow what has changed of class and length."""
+    (checksum,) = _U16.unpack_from(frame, ip + CHECKSUM_OFFSET)
+    for at in (ip, ip + _IPV4_LENGTH):
+        (old,), (new,) = _U16.unpack_from(frame, at), _U16.unpack_from(result, at)
+        if old != new:
+            checksum = update(checksum, old, new)
+    _U16.pack_into(result, ip + CHECKSUM_OFFSET, checksum)
 
 
 def trimmed(frame: ReadBuffer, plan: TrimPlan) -> bytes | None:

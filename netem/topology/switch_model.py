@@ -136,6 +136,7 @@ class TrimHowKeys(Spec, frozen=True, kw_only=True):
     keep: Annotated[int | None, SIZE] = None
     dscp: Annotated[int | None, DSCP] = None
     update_lengths: Annotated[bool | None, TRUTH] = None
+    inner_lengths: Annotated[bool | None, TRUTH] = None
     ipv4_checksum: Annotated[bool | None, TRUTH] = None
 
 

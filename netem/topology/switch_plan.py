@@ -122,7 +122,8 @@ class TrimPlan(Frozen, frozen=True):
     dscp_map: dict[int, int] = {}  # by the packet's own DSCP, before `dscp`
     trimmable: tuple[int, ...] = ()  # DSCPs; (): every one
     queue: int = 0  # the class of trimmed packets
-    update_lengths: bool = True  # of the outermost IP header; inner ones stay as they were
+    update_lengths: bool = True  # of the outermost IP header; inner ones stay as they were ...
+    inner_lengths: bool = False  # ... unless these of UDP and inner IP headers follow as well
     ipv4_checksum: bool = True  # False: left as it was
     short: Literal["send", "drop"] = "send"  # with a packet that is not longer than the cut
 

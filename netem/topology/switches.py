@@ -294,6 +294,7 @@ def trim_how(written: TrimHowKeys) -> TrimPlan:
         keep=written.keep,
         dscp=default.dscp if written.dscp is None else written.dscp,
         update_lengths=written.update_lengths is not False,
+        inner_lengths=bool(written.inner_lengths),
         ipv4_checksum=written.ipv4_checksum is not False,
     )
 
@@ -302,6 +303,8 @@ def trim_how_problems(written: TrimHowKeys) -> Iterator[str]:
     """Yield what is wrong with the keys of TrimHowKeys, after the path of the mapping."""
     if written.size is not None and written.keep is not None:
         yield "keep: and size say two things; write one of them"
+    if written.inner_lengths and written.update_lengths is False:
+        yield "inner_lengths: does nothing with update_lengths: false"
     for key in ("size", "keep"):
         value = getattr(written, key)
         low = MIN_TRIM if key == "size" else 0

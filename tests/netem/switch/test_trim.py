@@ -92,6 +92,32 @@ def test_the_bytes_of_a_trimmed_srv6_packet():
     assert cut[14:20].hex() == "632543210044"
 
 
+ALL_LENGTHS = TrimPlan(size=128, dscp=12, inner_lengths=True)
+
+
+def test_all_lengths_may_say_what_is_there_over_ipv4():
+    """UDP in IPv4: 128 bytes of the frame are 114 from the IP header on, 94 from UDP's."""
+    frame = v4(1, counter(1000), dscp=DATA)
+    cut = trimmed(frame, ALL_LENGTHS)
+    assert cut == patched(trimmed(frame, SIZE_128), at_38="005e")
+
+
+def test_all_lengths_may_say_what_is_there_in_a_tunnel():
+    """IPv6 in IPv6: 74 behind the outer header, 34 behind the inner one, and that is UDP."""
+    frame = v6_in_v6(1, counter(1000), dscp=DATA, inner_dscp=DATA)
+    cut = trimmed(frame, ALL_LENGTHS)
+    assert cut == patched(frame[:128], at_14="6325", at_18="004a", at_58="0022", at_98="0022")
+
+
+@pytest.mark.parametrize("size", [64, 70, 96, 104])
+def test_a_header_that_is_cut_itself_keeps_its_length(size):
+    """The inner IPv6 header is there whole from 94 bytes on, UDP from 102."""
+    frame = v6_in_v6(1, counter(1000), dscp=DATA)
+    cut = trimmed(frame, TrimPlan(size=size, dscp=12, inner_lengths=True))
+    assert (cut[58:60] == frame[58:60][: max(size - 58, 0)]) == (size < 94)
+    assert (cut[98:100] == frame[98:100][: max(size - 98, 0)]) == (size < 102)
+
+
 def test_an_srh_between_the_headers_is_kept_whole():
     srh = bytes.fromhex("29 04 04 01 01 000000") + bytes(32)
     frame = v6_in_v6(1, counter(1000), dscp=DATA, extension=srh, kind=43)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from netem.topology.errors import LabError
 from netem.topology.switch_plan import (
     BufferPlan,
     EcnPlan,
@@ -95,15 +96,21 @@ def test_thresholds_may_be_dynamic():
 def test_every_key_of_trimming_reaches_the_plan():
     plan = switch(
         "queues: {1: {}}, queue: {trim: {keep: 20B, dscp: 12, dscp_host: 16,"
-        " dscp_map: {4: 12, 8: 12}, trimmable: [4, 8], queue: 1, update_lengths: false,"
+        " dscp_map: {4: 12, 8: 12}, trimmable: [4, 8], queue: 1, inner_lengths: true,"
         " ipv4_checksum: false, short: drop, at: 100KiB, at_host: 150KiB}}"
     )
     assert plan.trim == TrimPlan(
         size=None, keep=20, dscp=12, dscp_host=16, dscp_map={4: 12, 8: 12},
-        trimmable=(4, 8), queue=1, update_lengths=False, ipv4_checksum=False, short="drop",
+        trimmable=(4, 8), queue=1, inner_lengths=True, ipv4_checksum=False, short="drop",
     )  # fmt: skip
     assert (plan.queues[0].trim_at, plan.queues[0].trim_at_host) == (102400, 153600)
     assert plan.classify.dscp == {12: 1, 16: 1}
+
+
+def test_lengths_of_trimmed_packets_follow_from_the_outermost_on():
+    assert switch("queue: {trim: {update_lengths: false}}").trim.update_lengths is False
+    with pytest.raises(LabError, match=r"inner_lengths: does nothing with update_lengths: fal"):
+        switch("queue: {trim: {update_lengths: false, inner_lengths: true}}")
 
 
 def test_watchdog_buffer_and_balance():
