@@ -31,7 +31,7 @@ class Established:
     """Both ends are ready."""
 
     connection: Connection
-    private_data: bytes = b""  # of the RTU
+    private_data: bytes = b""  # of the RTU; at the active end, of the REP
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,8 +123,9 @@ class CommunicationManager:
         """
         if wanted.service not in TYPES:
             raise ValueError(f"service is {wanted.service}, legal is RC or UC")
-        if wanted.path_mtu not in _MTU_CODES:
-            legal = ", ".join(map(str, _MTU_CODES))
+        legal_mtus = [size for size in _MTU_CODES if size <= self.config.max_path_mtu]
+        if wanted.path_mtu not in legal_mtus:
+            legal = ", ".join(map(str, legal_mtus))
             raise ValueError(f"path_mtu is {wanted.path_mtu}, legal is {legal}")
         self._check_addresses(wanted.local_ip, wanted.remote_ip)
         _check_qpn(wanted.qp_num)
@@ -214,7 +215,9 @@ class CommunicationManager:
         rtu = Rtu(connection.local_comm_id, connection.remote_comm_id, data)
         connection.rtu = self._registry.say(connection, rtu)
         self._registry.settle(connection, state)
-        self._registry.events.append(Established(connection))
+        assert connection.rep is not None
+        event = Established(connection, connection.rep.private_data)
+        self._registry.events.append(event)
 
     def reject(
         self,

@@ -19,6 +19,7 @@ class CmConfig:
     p_keys: tuple[int, ...] = (0xFFFF,)
     responder_resources: int = 128  # most READs and atomics that a peer may have open
     initiator_depth: int = 128  # most that we want to have open
+    max_path_mtu: int = 4096  # bytes
     target_ack_delay: int = 15  # code: how long we may take to acknowledge
     min_rnr_timer: int = 12  # code, of queue pairs that we set up; not on the wire
     # Code of the time that an MRA asks for when a REQ is repeated while the application thinks.

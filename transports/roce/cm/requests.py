@@ -57,7 +57,7 @@ def _check_path(req: Req, config: CmConfig) -> None:
     ours = ip_of(path.remote_gid)
     if ours not in config.addresses or len(ip_of(path.local_gid)) != len(ours):
         raise CannotServeError(RejectReason.INVALID_PRIMARY_GID, gid_of(config.addresses[0]))
-    if req.path_mtu not in PATH_MTU:
+    if not 0 < PATH_MTU.get(req.path_mtu, 0) <= config.max_path_mtu:
         raise CannotServeError(RejectReason.INVALID_MTU)
     if not has_p_key(config, req.p_key) or not is_qpn(req.local_qpn):
         raise CannotServeError(RejectReason.UNSUPPORTED_REQUEST)
