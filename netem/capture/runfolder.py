@@ -3,6 +3,7 @@
     run.json       what ran and came out (run.schema.json says how it looks)
     lab.pcapng     the whole lab, merged and ordered by time
     events.jsonl   one JSON object a line: ts_ns, node, event, and what explains it
+    samples.jsonl  queues and rates over time, if the lab wants samples (samples.schema.json)
     nodes/         NAME.log, what a node said; NAME.spool, its frames until the merge
 
 The default is `./fabriclab-runs/LAB-N`. Making the folder is what takes the number, so two labs
@@ -17,13 +18,14 @@ from typing import Any, Self
 
 import msgspec
 
-from netem.topology.outcome import RunResult
+from netem.topology.outcome import SAMPLE, RunResult
 from transports.clock import Ns
 
 RUNS = Path("fabriclab-runs")
 RESULT = "run.json"
 CAPTURE = "lab.pcapng"
 EVENTS = "events.jsonl"
+SAMPLES = "samples.jsonl"
 NODES = "nodes"
 SPOOL_SUFFIX = ".spool"
 SCHEMA = Path(__file__).with_name("run.schema.json")
@@ -74,6 +76,10 @@ class RunFolder:
         return self.path / EVENTS
 
     @property
+    def samples(self) -> Path:
+        return self.path / SAMPLES
+
+    @property
     def nodes(self) -> Path:
         return self.path / NODES
 
@@ -109,8 +115,10 @@ class EventLog:
     A full disk is told in `why_incomplete`; the run goes on.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, samples: "EventLog | None" = None) -> None:
+        """Write samples into a file of their own, where there is one."""
         self.why_incomplete = ""
+        self._samples = samples
         self._lines = bytearray()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         try:
@@ -120,11 +128,19 @@ class EventLog:
 
     def add(self, at: Ns, node: str, event: str, details: Mapping[str, Any]) -> None:
         """Add one line. `details` are JSON values (hence Any) and come after the fixed keys."""
-        line = {"ts_ns": at, "node": node, "event": event, **details}
+        if event == SAMPLE and self._samples is not None:
+            self._samples.append({"ts_ns": at, "node": node, **details})
+        else:
+            self.append({"ts_ns": at, "node": node, "event": event, **details})
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Add one line as it is."""
         self._lines += msgspec.json.encode(line)
         self._lines += b"\n"
 
     def flush(self) -> None:
+        if self._samples is not None:
+            self._samples.flush()
         if not self._lines or self.why_incomplete:
             self._lines.clear()
             return
@@ -138,6 +154,8 @@ class EventLog:
 
     def close(self) -> None:
         """Flush and close; harmless when called twice."""
+        if self._samples is not None:
+            self._samples.close()
         if self._fd >= 0:
             self.flush()
             os.close(self._fd)
@@ -153,6 +171,11 @@ class EventLog:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def open_log(folder: RunFolder, *, has_samples: bool) -> EventLog:
+    """Return the log of a run, which puts samples into their own file if there are any."""
+    return EventLog(folder.events, EventLog(folder.samples) if has_samples else None)
 
 
 def read_events(path: Path) -> Sequence[dict[str, Any]]:

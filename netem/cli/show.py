@@ -15,6 +15,8 @@ from netem.topology.outcome import FlowResult, RunResult
 from netem.topology.units import format_rate, format_size, format_time
 
 WIDTH = 100
+PAUSED = "PausedNs"  # begins the counters of paused time; a priority follows
+MOST_PAUSED = 4  # ports that are named
 FLOW_COLUMNS = (
     "flow", "op", ">size", ">done", ">goodput", ">packets", ">again", ">NAK", "result",
 )  # fmt: skip
@@ -49,7 +51,11 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) 
 def result(run: RunResult, folder: str) -> None:
     """Print what a run brought: flows, faults, expectations, where the capture is, verdict."""
     if run.flows:
-        table("", FLOW_COLUMNS, (_flow_row(flow) for flow in run.flows))
+        slowed = any(flow.cnps for flow in run.flows)
+        columns = FLOW_COLUMNS if not slowed else (*FLOW_COLUMNS[:-1], ">CNP", FLOW_COLUMNS[-1])
+        table("", columns, (_flow_row(flow, slowed=slowed) for flow in run.flows))
+    if paused := _paused(run):
+        click.echo(f"pauses obeyed: {paused}")
     for fault in run.faults:
         touched = "" if fault.touched is None else f", touched {fault.touched} frames"
         fired = f"fired {fault.fired} of {fault.wanted}{touched}"
@@ -75,7 +81,23 @@ def _rounded(value: float) -> int:
     return round(whole, min(0, 4 - len(str(whole))))
 
 
-def _flow_row(flow: FlowResult) -> tuple[object, ...]:
+def _paused(run: RunResult) -> str:
+    """Return for how long hosts have stopped classes because of PFC, the longest first."""
+    hosts = {flow.source for flow in run.flows} | {flow.target for flow in run.flows}
+    found = [
+        (int(total), f"{node}:{port} class {name.removeprefix(PAUSED)}")
+        for node in hosts
+        for counter, total in run.counters.get(node, {}).items()
+        for port, _, name in [counter.partition(".")]
+        if name.startswith(PAUSED)
+    ]
+    found.sort(key=lambda one: (-one[0], one[1]))
+    texts = [f"{where} {format_time(_rounded(total))}" for total, where in found[:MOST_PAUSED]]
+    more = f" and {len(found) - MOST_PAUSED} more" if len(found) > MOST_PAUSED else ""
+    return ", ".join(texts) + more
+
+
+def _flow_row(flow: FlowResult, *, slowed: bool) -> tuple[object, ...]:
     result = ", ".join(f"{n} {status}" for status, n in flow.statuses.items())
     if flow.verdict != "pass":
         result = f"{flow.verdict}: {result}" if result else flow.verdict
@@ -88,6 +110,7 @@ def _flow_row(flow: FlowResult) -> tuple[object, ...]:
         flow.packets,
         flow.retransmissions,
         flow.naks,
+        *([flow.cnps] if slowed else []),
         result,
     )
 

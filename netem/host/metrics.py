@@ -20,7 +20,7 @@ Figures = dict[str, float | None]
 
 SUMS = (
     "completed", "packets", "retransmissions", "timeouts", "naks", "rnr_naks",
-    "corrupt_messages",
+    "corrupt_messages", "cnps", "rate_cuts",
 )  # fmt: skip
 FORWARDS = ("switch", "linux")
 # Counters of nodes: where they are counted ("q3", "pg3" without their numbers, "" for the node
@@ -36,6 +36,7 @@ _COUNTERS = {
 }
 _HEADROOM_DROPS = "pg", "DropPkts"
 _DEPTH = "q", "WatermarkBytes"
+_SETTLED = "q", "SettledBytes"
 _TRIM_SENT = "q", "TrimSent"
 
 
@@ -50,6 +51,7 @@ def of_flows(flows: Sequence[FlowResult], ends: Iterable[FlowReport]) -> Figures
     figures: Figures = {name: sum(getattr(flow, name) for flow in flows) for name in SUMS}
     figures["duration"] = duration
     figures["goodput"] = sent * 8 * S / duration if duration else None
+    figures["fairness"] = _fairness(flows)
     return figures
 
 
@@ -66,6 +68,7 @@ def of_fabric(
         "cut": sum(link.cut for link in links),
         "paths_used": _paths_used(plan, links),
         "deepest_queue": max(_matching(reports, _DEPTH), default=None),
+        "settled_queue": _settled(plan, reports),
     }
     for name, counter in _COUNTERS.items():
         figures[name] = sum(_matching(reports, counter))
@@ -78,6 +81,20 @@ def of_fabric(
     for name, value in added.items():
         figures[name] = (figures[name] or 0) + value
     return figures
+
+
+def _fairness(flows: Sequence[FlowResult]) -> float | None:
+    """Return Jain's index: (sum of x)^2 / (n * sum of x^2). Jain, Chiu, Hawe, DEC-TR-301."""
+    shares = [flow.goodput or 0.0 for flow in flows]
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else None
+
+
+def _settled(plan: Plan, reports: Sequence[NodeReport]) -> int | None:
+    """Return what the fullest queue settled at: nothing, where samples found none waiting."""
+    if plan.sample is None or all(node.kind != "switch" for node in plan.nodes):
+        return None
+    return max(_matching(reports, _SETTLED), default=0)
 
 
 def _matching(reports: Iterable[NodeReport], counter: tuple[str, str]) -> Iterable[int]:

@@ -9,6 +9,9 @@
 
 Short of that, a figure of time that is not what was expected means nothing where some timer was
 later than a tenth of the whole run.
+
+Where DCQCN paces what is sent there is one thing more, which spoils nothing that holds: a timer
+later than the clock by which rates come back. It explains a queue that is too long.
 """
 
 from collections.abc import Sequence
@@ -33,11 +36,13 @@ class Slowness(NamedTuple):
     lateness: Lateness
     is_lossy: bool = False  # frames of a lossless class were lost by it
     doubt: str = ""  # why a figure of time that is wrong may be the host's fault
+    pace: str = ""  # why queues and rates may be none of the lab's
 
 
 def slowness(plan: Plan, reports: Sequence[NodeReport], duration: Ns) -> Slowness:
     """Return how late the host was in a run of so much emulated time, and what came of it."""
     known = [r.lateness for r in reports if r.lateness.worst is not None or r.lateness.remark]
+    pace = _late_pace(plan, reports)
     latest = max(
         known, key=lambda late: (bool(late.remark), late.worst or 0), default=Lateness()
     )
@@ -46,14 +51,14 @@ def slowness(plan: Plan, reports: Sequence[NodeReport], duration: Ns) -> Slownes
         doubt = f"timers were up to {_rough(worst)} late, too much for so short a run"
     lossy = _late_pauses(plan, reports)
     if latest.remark and not lossy:
-        return Slowness(latest, doubt=doubt)
+        return Slowness(latest, doubt=doubt, pace=pace)
     why = lossy or _full_buffers(reports) or _late_timers(plan, reports)
     if not why:
-        return Slowness(latest, doubt=doubt)
+        return Slowness(latest, doubt=doubt, pace=pace)
     remark = f"this host was too slow: {why}; raise dilation"
     if lossy:
         remark += f" (now {plan.dilation})"
-    return Slowness(replace(latest, remark=remark), bool(lossy), doubt)
+    return Slowness(replace(latest, remark=remark), bool(lossy), doubt, pace)
 
 
 def _late_pauses(plan: Plan, reports: Sequence[NodeReport]) -> str:
@@ -84,6 +89,23 @@ def _late_pauses(plan: Plan, reports: Sequence[NodeReport]) -> str:
         f"headroom_exceeded at {most.switch}:{most.port} class {most.number}{others},"
         f" {frames} lost: timers of {worst} were up to {_rough(late[worst].worst)} late"
         f" ({has} bytes are enough for the cable, {needed} were needed)"
+    )
+
+
+def _late_pace(plan: Plan, reports: Sequence[NodeReport]) -> str:
+    """Say which timer was later than a step of DCQCN's; "" if none was, or nobody paces."""
+    steps = [
+        qp.congestion.dcqcn.rpg_time_reset
+        for node in plan.nodes
+        for qp in node.qps
+        if qp.congestion is not None
+    ]
+    late, node = max(((r.lateness.worst or 0, r.node) for r in reports), default=(0, ""))
+    if not steps or late <= min(steps) * plan.dilation:
+        return ""
+    return (
+        f"timers of {node} were up to {_rough(late)} late, {format_time(late // plan.dilation)}"
+        f" of the lab's time, where DCQCN has steps of {format_time(min(steps))}"
     )
 
 

@@ -48,6 +48,8 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 # Ours: of so many frames that chance should touch, none is touched once in 20,000 runs.
 LIKELY = 10
 OF_TIME = RATES | TIMES
+# What pacing decides: queues, and shares of the line.
+OF_PACE = {"pauses", "paused", "deepest_queue", "settled_queue", "fairness", "cnps"}
 OF_LOSS = {"no_retransmissions", "packets", "retransmissions", "timeouts", "naks", "dropped"}
 
 
@@ -158,6 +160,8 @@ def _flow_result(
         rnr_naks=mine.rnr_naks,
         corrupt_messages=corrupt,
         verdict="pass" if is_right and not corrupt else "fail",
+        cnps=mine.cnps + other.cnps,
+        rate_cuts=mine.rate_cuts + other.rate_cuts,
     )
 
 
@@ -333,6 +337,8 @@ def _expectation(
     holds = OPERATORS[expectation.op](value, expectation.value)
     if holds:
         return ExpectationReport(name, "pass", f"got {_figure(value)}")
+    if slow.pace and expectation.name in OF_PACE | OF_TIME:
+        return ExpectationReport(name, "inconclusive", f"got {_figure(value)}; {slow.pace}")
     return ExpectationReport(name, wrong, f"got {_figure(value)}{doubt}")
 
 

@@ -8,7 +8,7 @@ After packets were received, and before any are sent, call `landed` with the que
 were addressed and then `pump`: so memory is judged before the acknowledgement leaves.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import TypeAlias
 
@@ -98,6 +98,13 @@ class Workload:
         """Say whether every message that this node was to request has completed."""
         return all(requester.is_done for requester in self.requesters.values())
 
+    def ends(self) -> Iterator[tuple[str, QueuePair]]:
+        """Yield flow and queue pair of each end that is here."""
+        for key, requester in self.requesters.items():
+            yield requester.plan.flow, self._qps[key]
+        for key, responder in self.responders.items():
+            yield responder.plan.flow, self._qps[key]
+
     # -- the machine's side ----------------------------------------------------------------
 
     @property
@@ -171,6 +178,10 @@ class Workload:
             report.naks = stats.naks
             report.rnr_naks = stats.rnr_naks
             report.duplicates = stats.duplicates
+            control = self._qps[end.plan.port, end.plan.qp_num].congestion
+            if control is not None:
+                report.cnps = control.reaction.cnps
+                report.rate_cuts = control.reaction.cuts
             found.append(report)
         return found
 

@@ -23,7 +23,7 @@ import msgspec
 import trio
 
 from netem.capture.budget import Budget, shared
-from netem.capture.runfolder import EventLog, RunFolder
+from netem.capture.runfolder import RunFolder, open_log
 from netem.capture.sniff import Sniffer, fork_sniffer
 from netem.capture.spool import seal
 from netem.host.coordinator import Coordinator
@@ -163,7 +163,8 @@ class _Conductor:
         self._clients: dict[str, NodeClient] = {}
         self._over = trio.Event()
         self._stopping = False
-        self._events = EventLog(RunFolder(job.folder).events)
+        has_samples = job.plan.sample is not None
+        self._events = open_log(RunFolder(job.folder), has_samples=has_samples)
 
     async def run(self) -> Outcome:
         """Say hello, start, wait for an end, stop; never raises for what a node can do."""

@@ -1,7 +1,7 @@
 """A lab in virtual time, with the same run folder as one on sockets."""
 
 from netem.capture.ends import lab_header
-from netem.capture.runfolder import EventLog, RunFolder
+from netem.capture.runfolder import RunFolder, open_log
 from netem.capture.spool import Spool
 from netem.lab.finish import finish
 from netem.lab.job import Progress
@@ -23,7 +23,7 @@ def simulate(plan: Plan, folder: RunFolder, progress: Progress) -> tuple[RunResu
     header = lab_header(plan, EPOCH)
     with Spool(folder.spool("sim"), header, limit=plan.capture.max_bytes) as spool:
         outcome = world.run(plan, spool, progress=lambda _, done, total: progress(done, total))
-    with EventLog(folder.events) as log:
+    with open_log(folder, has_samples=plan.sample is not None) as log:
         for event in outcome.events:
             log.add(event.at, event.node, event.event, event.fields)
     result = finish(

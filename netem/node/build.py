@@ -20,6 +20,7 @@ from netem.capture.runfolder import RunFolder
 from netem.capture.spool import Spool, SpoolHeader
 from netem.host.datagram import DatagramHost
 from netem.host.host import Host
+from netem.host.sampled import SampledHost
 from netem.impair.egress import Egress
 from netem.impair.ports import egress_of, ingress_of, our_changes
 from netem.impair.schedule import Agenda
@@ -38,6 +39,7 @@ from netem.sockets.tap import Tap
 from netem.sockets.udp import UdpSocket
 from netem.switch.nic import Nic
 from netem.switch.pipeline import Switch
+from netem.switch.sampled import SampledSwitch
 from netem.topology.outcome import NodeReport
 from netem.topology.plan import LinkPlan, NodePlan, Plan, PortPlan, WorkPlan
 from transports.clock import Ns
@@ -160,10 +162,11 @@ class _Site:
                 )
             )
         if node.kind == "switch":
-            switch = Switch(node)
+            every = plan.sample
+            switch = Switch(node) if every is None else SampledSwitch(node, every)
             driver = self._drive(switch, ports, switch, switch.set_carrier)
             return Node(switch, driver, self._spool)
-        host = Host(plan, node.name)
+        host = (Host if plan.sample is None else SampledHost)(plan, node.name)
         if any(port.nic is not None for port in node.ports):
             nic = Nic(host, node)
             return Node(nic, self._drive(nic, ports, nic), self._spool)

@@ -25,6 +25,7 @@ from typing import NamedTuple, Protocol
 from netem.host.coordinator import Coordinator
 from netem.host.events import ITEM_DONE, Fields
 from netem.host.host import Host
+from netem.host.sampled import SampledHost
 from netem.impair.departure import Fate, remark
 from netem.impair.egress import Egress
 from netem.impair.ports import is_paced, qp_notes
@@ -33,6 +34,7 @@ from netem.sim.actors import Actor, Direction
 from netem.sim.nodes import BridgeNode, Node
 from netem.switch.nic import Nic
 from netem.switch.pipeline import Switch
+from netem.switch.sampled import SampledSwitch
 from netem.topology.outcome import FaultReport, NodeReport
 from netem.topology.plan import EventPlan, NodePlan, Plan
 from netem.topology.units import format_time
@@ -151,7 +153,8 @@ class _World:
                     self._note(f"{node.name}: simulated in frame mode")
                 if node.stack == "kernel":
                     self._note(f"{node.name}: simulated without a kernel's stack")
-                host = Host(self._plan, node.name)
+                kind = Host if self._plan.sample is None else SampledHost
+                host = kind(self._plan, node.name)
                 has_nic = any(port.nic is not None for port in node.ports)
                 return Nic(host, node) if has_nic else host
             case "bridge":
@@ -161,7 +164,8 @@ class _World:
                 self._note(f"{node.name}: kernel router, simulated as our switch")
                 return Switch(node)
             case "switch":
-                return Switch(node)
+                every = self._plan.sample
+                return Switch(node) if every is None else SampledSwitch(node, every)
             case kind:
                 raise CannotSimulateError(f"{node.name} is a {kind}, which cannot be simulated")
 

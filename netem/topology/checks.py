@@ -35,8 +35,10 @@ from netem.topology.spelling import suggestion
 from netem.topology.srv6 import Srv6
 from netem.topology.wiring import Wiring, node_of
 from netem.topology.workload_checks import WorkloadCheck
+from transports.clock import US
 
 Ends = tuple[str, str]
+MIN_SAMPLE = 1 * US  # ours: what 400 Gbit/s need for some ten packets
 
 
 def check(lab: Lab, problems: list[str]) -> None:
@@ -44,6 +46,8 @@ def check(lab: Lab, problems: list[str]) -> None:
     was_readable = not problems
     if lab.limit == 0:
         problems.append("limit: 0s ends the run before it begins; write for example 60s")
+    if lab.sample is not None and lab.sample < MIN_SAMPLE:
+        problems.append("sample: shorter than a microsecond; write for example 50us, or none")
     used: dict[str, str] = {}
     ends = [_ends(lab, link, used, problems) for link in lab.topology.links]
     of_nodes = list(node_problems(lab))

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from netem.impair.model import Impairment
 from netem.topology.congestion_model import dcqcn_of
+from netem.topology.dilation import Need
+from netem.topology.headroom import REACTION
 from netem.topology.model import Family, Lab, TransportSpec
 from netem.topology.settings import link_vlan
 from transports.roce.congestion.control import CongestionConfig
@@ -45,6 +47,14 @@ def control(
         dcqcn=dcqcn,
         outer_size=ETHERNET.size + tag + _IP[family] + UDP.size + egress.overhead,
     )
+
+
+def reaction_need(name: str, transport: TransportSpec) -> Need:
+    """Return how slow a lab must run for processes to keep pace: half a step of the rate."""
+    if transport.dcqcn is None:
+        return Need(0.0, "")
+    step = dcqcn_of(transport.dcqcn).rpg_time_reset
+    return Need(2 * REACTION / step, f"senders of transport {name}", "change their rate")
 
 
 def has_line_rate(transport: TransportSpec, egress: Impairment) -> bool:

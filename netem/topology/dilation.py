@@ -95,7 +95,7 @@ class Need(NamedTuple):
 
     factor: float
     who: str  # "t0-p0-0", or "all nodes together"
-    is_reaction: bool = False  # it is about being in time, see netem.topology.headroom
+    reaction: str = ""  # what is to be done in time, see netem.topology.headroom
 
     @property
     def rounded(self) -> int:
@@ -105,8 +105,10 @@ class Need(NamedTuple):
     def shortfall(self, dilation: int) -> str:
         """Say what this host cannot do at a smaller dilation."""
         times = f"{self.factor / dilation:.1f} times"
-        if self.is_reaction:
-            return f"{self.who} would have to obey a pause {times} sooner than it can promise"
+        if self.reaction:
+            return (
+                f"{self.who} would have to {self.reaction} {times} sooner than it can promise"
+            )
         return f"with full links {self.who} would take {times} what it can give"
 
 

@@ -22,6 +22,9 @@ FLOW_METRICS = {
     "naks": "sequence NAKs that requesters received",
     "rnr_naks": "RNR NAKs that requesters received",
     "corrupt_messages": "messages whose payload was not what had been sent",
+    "cnps": "congestion notifications that senders of data received",
+    "rate_cuts": "how often DCQCN has cut a rate",
+    "fairness": "Jain's index of the goodputs of flows, 100 % where they are equal",
     "goodput": "payload of completed messages over the duration",
     "duration": "from the first post to the last completion",
 }
@@ -36,6 +39,7 @@ FABRIC_METRICS = {
     "paused": "how long ports have obeyed pauses, all of them together",
     "storms": "pauses that a watchdog took for a storm",
     "deepest_queue": "bytes in the deepest queue of any switch, ever",
+    "settled_queue": "bytes in the fullest queue, typically; only with `sample`",
     "paths_used": "directions between two switches or routers that carried frames",
     "encapsulated": "packets that hosts led by segments",
 }
@@ -43,7 +47,8 @@ METRICS = FLOW_METRICS | FABRIC_METRICS
 # Whole numbers, but for these.
 RATES = frozenset({"goodput"})
 TIMES = frozenset({"duration", "paused"})
-SIZES = frozenset({"deepest_queue"})
+SIZES = frozenset({"deepest_queue", "settled_queue"})
+SHARES = frozenset({"fairness"})
 
 BOUNDS: dict[str, Literal["==", "<", "<=", ">", ">="]] = {
     "equals": "==", "above": ">", "below": "<", "at_least": ">=", "at_most": "<=",

@@ -61,7 +61,7 @@ def reaction_need(name: str, plan: SwitchPlan, cables: tuple[Cable, ...]) -> Nee
         Need(
             REACTION * cable.rate / (8 * S * queue.pfc.headroom),
             f"senders of class {number} to {name}",
-            is_reaction=True,
+            "obey a pause",
         )
         for number, queue in enumerate(plan.queues)
         for cable in cables

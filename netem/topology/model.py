@@ -20,6 +20,7 @@ from netem.topology.expectations import (
     FLOW_METRICS,
     METRICS,
     RATES,
+    SHARES,
     SIZES,
     STATEMENTS,
     TIMES,
@@ -31,6 +32,7 @@ from netem.topology.plan import Mode, Op, Stack
 from netem.topology.reading import (
     BAD,
     OFFSET,
+    PERCENT,
     RATE,
     RNR_TIMER,
     SIZE,
@@ -281,6 +283,8 @@ def _quantity(metric: str) -> Kind:
         return RATE
     if metric in TIMES:
         return TIME
+    if metric in SHARES:
+        return PERCENT
     return SIZE if metric in SIZES else Whole(0, (1 << 53) - 1)
 
 
@@ -307,7 +311,7 @@ class ExpectKind:
         for key, op in BOUNDS.items():
             if key in tree:
                 value = quantity.read(tree[key], f"{path}.{key}", problems)
-                if isinstance(value, int):
+                if isinstance(value, int | float):
                     bounds.append(
                         Bound(name=metric.metric, op=op, value=float(value), flow=metric.flow)
                     )
@@ -345,4 +349,5 @@ class Lab(Spec, frozen=True, kw_only=True):
     srv6: Annotated[Srv6Spec | None, Keys(Srv6Spec)] = None
     faults: Annotated[tuple[FaultSpec | TimedSpec, ...], Items(FaultKind(), MAX_ITEMS)] = ()
     expect: Annotated[tuple[tuple[Bound, ...], ...], Items(ExpectKind(), MAX_ITEMS)] = ()
+    sample: Annotated[Ns | None, Or("none", None, TIME)] = None
     capture: Annotated[CaptureSpec, Keys(CaptureSpec)] = CaptureSpec()

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from transports.clock import Ns
 
 SCHEMA_VERSION = 1
+SAMPLE = "sample"  # an event that is a row of samples.jsonl
 
 Verdict = Literal["pass", "fail", "inconclusive"]
 
@@ -32,6 +33,8 @@ class FlowReport(Struct, forbid_unknown_fields=True):
     rnr_naks: int = 0
     duplicates: int = 0  # duplicate requests seen
     received: int = 0  # receive completions
+    cnps: int = 0  # congestion notifications received
+    rate_cuts: int = 0  # that followed
     corrupt_messages: int = 0  # payload not what the sender must have sent
     items_done: list[int] = []
 
@@ -126,6 +129,8 @@ class FlowResult(Struct, forbid_unknown_fields=True):
     rnr_naks: int
     corrupt_messages: int
     verdict: Verdict
+    cnps: int = 0  # congestion notifications that reached the senders of data
+    rate_cuts: int = 0
 
 
 class RunResult(Struct, forbid_unknown_fields=True):

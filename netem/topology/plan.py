@@ -263,6 +263,7 @@ class Plan(Frozen, frozen=True):
     events: tuple[EventPlan, ...] = ()
     expectations: tuple[Expectation, ...] = ()
     capture: CapturePlan = CapturePlan()
+    sample: Ns | None = None  # take samples of queues and queue pairs, so far apart
     remarks: tuple[str, ...] = ()  # what is to be said before the run, a line each
 
     def node(self, name: str) -> NodePlan:

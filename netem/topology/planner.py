@@ -141,6 +141,7 @@ class _Planner:
                 for bound in bounds
             ),
             capture=CapturePlan(self._captured(), lab.capture.max),
+            sample=lab.sample,
             remarks=(
                 *remarks(lab, self._egresses, dilation, needed),
                 *congestion.remarks(lab),
@@ -415,7 +416,11 @@ class _Planner:
                 streams.append(Stream(sender, wire, packets))
                 sender = wire
             streams.append(Stream(sender, receiver, packets))
-        reactions = (self._reaction(name, spec) for name, spec in self._specs.items())
+        reactions = [self._reaction(name, spec) for name, spec in self._specs.items()]
+        reactions += [
+            congestion.reaction_need(name, transport)
+            for name, transport in {f.transport_name: f.transport for f in all_flows}.items()
+        ]
         return max(need(streams, kinds, calibration), *reactions, key=lambda one: one.factor)
 
     def _reaction(self, name: str, spec: NodeSpec) -> Need:

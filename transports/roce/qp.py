@@ -514,9 +514,13 @@ class QueuePair:
             return cnp._replace(to=self._cnp_peer)
         room = control.room(now)
         burst = self._take_turn(now, room)
+        self._paced_until = None
         if burst is not None:
             control.sent(burst, now)
-        self._paced_until = control.deadline if not room and self._has_more else None
+        elif room or not self._has_more:
+            control.idle()
+        else:
+            self._paced_until = control.deadline
         return burst
 
     @property

@@ -1,8 +1,10 @@
 """Figures of flows and of the fabric, from what nodes report."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from netem.host.metrics import of_fabric, of_flows
+from netem.host.metrics import SUMS, of_fabric, of_flows
 from netem.host.verdict import evaluate
 from netem.topology.load import load_lab
 from netem.topology.outcome import DirectionReport, FaultReport, FlowReport, NodeReport
@@ -20,7 +22,8 @@ COUNTERS = {
     "e0.q0.EcnMarkedPkts": 2, "e1.q0.EcnMarkedPkts": 3, "TrimPkts": 4, "e0.q0.TrimPkts": 4,
     "e0.q0.TrimSent": 3, "e0.q0.DropPkts": 7, "e0.pg3.DropPkts": 1, "e0.pg3.DropBytes": 99,
     "e0.PfcTx3": 6, "e1.PausedNs3": 1000, "e1.q3.StormDetected": 1,
-    "e0.q0.WatermarkBytes": 500, "e1.q1.WatermarkBytes": 700, "BufferWatermarkBytes": 9999,
+    "e0.q0.SettledBytes": 40, "e1.q1.SettledBytes": 60, "e0.q0.WatermarkBytes": 500,
+    "e1.q1.WatermarkBytes": 700, "BufferWatermarkBytes": 9999,
     "p0.srv6.encapsulated": 8,
 }  # fmt: skip
 LINKS = [
@@ -28,6 +31,8 @@ LINKS = [
     DirectionReport("t0-p0-0:e1->t0-p0-1:e1", frames=9),
     DirectionReport("t0-p0-1:e1->t0-p0-0:e1", frames=0),
 ]
+
+FLOW = dict.fromkeys((*SUMS, "bytes"), 0)
 
 
 @pytest.fixture
@@ -48,6 +53,28 @@ def test_a_figure_of_the_fabric_is_the_sum_of_what_was_counted(plan, metric, fig
     assert (
         of_fabric(plan, [NodeReport("s", counters=COUNTERS)], LINKS, faults)[metric] == figure
     )
+
+
+def test_a_settled_queue_is_a_figure_of_samples(plan):
+    reports = [NodeReport("s", counters=COUNTERS)]
+    assert of_fabric(plan, reports, LINKS, [])["settled_queue"] is None
+    sampled = plan_lab(load_lab(LAB, overrides={"sample": "10us"}))
+    assert of_fabric(sampled, reports, LINKS, [])["settled_queue"] == 60
+    assert of_fabric(sampled, [NodeReport("s")], LINKS, [])["settled_queue"] == 0
+
+
+@pytest.mark.parametrize(
+    ("goodputs", "index"),
+    [([5.0, 5.0, 5.0], 1.0), ([1.0, 0.0], 0.5), ([4.0, 2.0], 0.9), ([None, 3.0], 0.5)],
+)
+def test_fairness_is_jains_index(goodputs, index):
+    """(4 + 2)^2 / (2 (16 + 4)) = 36 / 40."""
+    flows = [SimpleNamespace(**FLOW, flow=str(n), goodput=g) for n, g in enumerate(goodputs)]
+    assert of_flows(flows, [])["fairness"] == pytest.approx(index)
+
+
+def test_without_goodput_there_is_no_fairness():
+    assert of_flows([SimpleNamespace(**FLOW, flow="0", goodput=None)], [])["fairness"] is None
 
 
 def test_without_switches_there_is_no_depth_of_queues(plan):

@@ -128,3 +128,33 @@ def test_a_figure_of_time_that_is_wrong_means_little_in_so_short_a_run():
         "inconclusive",
         "goodput > 1000000000: got 0; timers were up to 30ms late, too much for so short a run",
     )
+
+
+PACED = """
+fabric: {kind: star, hosts: 3}
+defaults: {link: {rate: 10gbit}}
+transports: {rc: {dcqcn: {rpg_time_reset: 55us}}}
+workload: [{pattern: incast, op: write, to: h0, size: 64KiB}]
+dilation: 100
+expect: [{metric: fairness, above: 100%}, {metric: goodput, above: 9gbit}]
+"""
+
+
+def written(name, finished):
+    """Return the report of a host that has written its 64 KiB."""
+    end = FlowReport(
+        f"0/{name}->h0/0", "requester", posted=1, statuses={"SUCCESS": 1}, bytes=65536,
+        started=0, finished=finished, items_done=[0],
+    )  # fmt: skip
+    return NodeReport(name, flows=[end])
+
+
+@pytest.mark.parametrize(("worst", "verdict"), [(5 * MS, "fail"), (6 * MS, "inconclusive")])
+def test_where_senders_are_paced_a_timer_later_than_a_step_explains_what_fails(worst, verdict):
+    """55 us at a dilation of 100 are 5.5 ms."""
+    receiver = NodeReport("h0", lateness=Lateness(median=1, worst=worst))
+    ends = [receiver, written("h1", MS), written("h2", 2 * MS)]
+    judged = evaluate(plan_lab(load_lab(PACED)), ends, duration=2 * MS)
+    assert {report.verdict for report in judged.expectations} == {verdict}
+    said = "60us of the lab's time, where DCQCN has steps of 55us"
+    assert all((said in e.got) == (verdict != "fail") for e in judged.expectations)

@@ -38,7 +38,7 @@ def problems(text, **overrides):
 
 LAB_KEYS = (
     "name, fabric, topology, seed, dilation, limit, defaults, transports, workload, srv6,"
-    " faults, expect, capture"
+    " faults, expect, sample, capture"
 )
 LINK_SUM = (
     "Ethernet 14 | IPv6 40 + UDP 8 + BTH 12 + RETH 16 + ImmDt 4 + payload 4096 + ICRC 4"
@@ -364,7 +364,8 @@ REFUSED = [
     (
         with_item("") + "\nexpect: [{metric: marked, flow: 0, above: 5}]",
         "expect[0].flow: marked is of no flow; legal with: completed, packets,"
-        " retransmissions, timeouts, naks, rnr_naks, corrupt_messages, goodput, duration",
+        " retransmissions, timeouts, naks, rnr_naks, corrupt_messages, cnps, rate_cuts,"
+        " fairness, goodput, duration",
     ),
     (
         with_item("") + "\nexpect: [{metric: naks, flow: 1, above: 5}]",

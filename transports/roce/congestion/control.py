@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from transports.clock import Ns
-from transports.roce.bursts import MAX_BURST, OVERHEAD, Burst
+from transports.roce.bursts import OVERHEAD, Burst
 from transports.roce.congestion.notification import NotificationPoint
 from transports.roce.congestion.pacer import Pacer
 from transports.roce.congestion.parameters import PAPER, Dcqcn
@@ -72,17 +72,18 @@ class CongestionControl:
         self._pacer.change(before, reaction.rate, now)
 
     def room(self, now: Ns) -> int:
-        """Return how many packets may leave now: as many as there are, one, or none."""
-        reaction = self.reaction
+        """Return how many packets with data may leave now: one, or none."""
         self._advance(now)
-        if not reaction.is_active:
-            return MAX_BURST
         return int(self._pacer.next_at <= now)
+
+    def idle(self) -> None:
+        """Take note that there was nothing to send that only pace holds back."""
+        self._pacer.idle()
 
     def sent(self, burst: Burst, now: Ns) -> None:
         """Take note that `burst` leaves."""
         reaction = self.reaction
-        if not reaction.is_active or burst.opcode in _FREE:
+        if burst.opcode in _FREE:
             return
         size = len(burst.data) + burst.packets * (self._per_packet + len(burst.extension))
         before = reaction.rate
@@ -90,10 +91,16 @@ class CongestionControl:
         reaction.sent(size, now)
         self._pacer.change(before, reaction.rate, now)
 
+    def rate(self, now: Ns) -> int:
+        """Return how many bit/s may be sent, as of now."""
+        self._advance(now)
+        return self.reaction.rate
+
     @property
     def deadline(self) -> Ns:
         """When `room` may say more than now. Only of use while it says none."""
-        return min(self._pacer.next_at, self.reaction.next_change)
+        next_at = self._pacer.next_at
+        return min(next_at, self.reaction.next_change) if self.reaction.is_active else next_at
 
     def _advance(self, now: Ns) -> None:
         """Let clocks run up to `now`, and the wait with the rate, step by step."""

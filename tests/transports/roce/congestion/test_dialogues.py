@@ -197,9 +197,18 @@ class TestReactionPoint:
         cc.passes(us(6) + 30)
         cc.sends("WRITE_LAST")
 
-    def test_before_any_cnp_all_leave_at_once(self, cc):
-        cc.posts(write(20 * MTU))
-        assert cc.waiting == 20
+    def test_before_any_cnp_packets_leave_at_the_rate_of_the_line(self, cc):
+        """So that a CNP finds something that it can hold back."""
+        cc.posts(*[send(MTU, wr_id=n) for n in range(20)])
+        for n in range(20):
+            cc.passes(us(n))
+            assert cc.waiting == n + 1
+
+    def test_what_nothing_held_back_has_saved_nothing_up(self, cc):
+        cc.posts(send(MTU))
+        cc.passes(us(100))
+        cc.posts(*[send(MTU, wr_id=n) for n in range(3)])
+        assert cc.waiting == 2
 
     def test_n4_a_cnp_in_the_middle_of_a_wait_stretches_it(self, dialogue):
         cc = self.slowed(dialogue)
@@ -249,14 +258,15 @@ class TestReactionPoint:
         cc.passes(us(2))
         cc.sends("READ_REQUEST")
 
-    def test_a_late_owner_makes_up_for_one_packet(self, dialogue):
-        cc = self.slowed(dialogue)
-        cc.posts(*[send(MTU, wr_id=n) for n in range(5)])
+    @pytest.mark.parametrize(("late", "packets"), [(0, 1), (5, 3), (7, 4), (1000, 33)])
+    def test_a_late_owner_makes_up_for_it(self, dialogue, late, packets):
+        """Two us each; at most for 32 packets, and the one that is due."""
+        cc = self.slowed(dialogue, rpg_time_reset=us(10_000))
+        cc.posts(*[send(MTU, wr_id=n) for n in range(60)])
         cc.sends("SEND_ONLY")
-        cc.now = us(100)  # nobody came to look
-        cc.device.expire(cc.now)
-        cc.passes(us(100))
-        assert cc.waiting == 2
+        cc.now = us(2 + late)  # nobody came to look
+        cc.passes(cc.now)
+        assert cc.waiting == packets
 
     def test_n11_a_cnp_is_not_acknowledged_and_moves_no_psn(self, cc):
         cc.receives(CNP, CNP)
@@ -276,6 +286,7 @@ class TestReactionPoint:
         marks(cc, silent(0))
         cc.sends("CNP", psn=0)
         cc.posts(send(8))
+        cc.passes(us(1))
         cc.sends("SEND_ONLY", psn=1)
         cc.receives(ack(1, msn=2), write_only(1, ack_req=True))
         cc.sends_acks(psn=1, msn=2)
