@@ -27,7 +27,7 @@ from transports.clock import Ns, S
 from wire import icmp, icmpv6
 from wire.arp import ARP, Arp, Operation
 from wire.codec import DecodeError, ReadBuffer
-from wire.ethernet import BROADCAST, Ethernet, EtherType, Vlan
+from wire.ethernet import BROADCAST, Ethernet, EtherType, Vlan, group_mac, is_multicast
 from wire.icmpv6 import (
     NeighbourAdvertisement,
     NeighbourSolicitation,
@@ -119,9 +119,9 @@ class Resolver:
         self._table = dict(table or {})
         self._vlan = vlan
         self._solicited_node = None if ipv6 is None else _SOLICITED_NODE + ipv6[-3:]
-        self._groups = {BROADCAST, _multicast_mac(ALL_NODES)}
+        self._groups = {BROADCAST, group_mac(ALL_NODES)}
         if self._solicited_node is not None:
-            self._groups.add(_multicast_mac(self._solicited_node))
+            self._groups.add(group_mac(self._solicited_node))
         self._learned: dict[bytes, tuple[bytes, Ns]] = {}  # ip -> MAC, believed until
         self._questions: dict[bytes, _Question] = {}
         self._out: deque[Outgoing] = deque()
@@ -131,12 +131,12 @@ class Resolver:
     # -- for the owner ---------------------------------------------------------------------
 
     def permanent(self, ip: bytes) -> bytes | None:
-        """Return the MAC for `ip` in the owner's table: an answer that may be kept for ever."""
-        return self._table.get(ip)
+        """Return the MAC for `ip` if it is known for ever: the owner's table, or a group."""
+        return self._table.get(ip) or (group_mac(ip) if is_multicast(ip) else None)
 
     def lookup(self, ip: bytes, now: Ns) -> bytes | None:
         """Return the MAC for `ip` if it is known now."""
-        mac = self._table.get(ip)
+        mac = self.permanent(ip)
         if mac is None and (learned := self._learned.get(ip)) is not None:
             if now < learned[1]:
                 return learned[0]
@@ -320,7 +320,7 @@ class Resolver:
         if ip.src == _UNSPECIFIED:  # somebody looks whether the address is taken: RFC 4862
             _require(ip.dst == self._solicited_node, Refusal.BAD_ADDRESS)
             _require(asker is None, Refusal.BAD_ADDRESS)
-            self._advertise(ALL_NODES, _multicast_mac(ALL_NODES))
+            self._advertise(ALL_NODES, group_mac(ALL_NODES))
             return
         mac = asker or self.lookup(ip.src, now)
         if mac is None:  # a question that does not say whom to answer
@@ -378,7 +378,7 @@ class Resolver:
             return False
         group = _SOLICITED_NODE + ip[-3:]
         message = NeighbourSolicitation(ip, (Option(OptionType.SOURCE_LINK_LAYER, self._mac),))
-        self._put(_multicast_mac(group), EtherType.IPV6, self._discovery(group, message))
+        self._put(group_mac(group), EtherType.IPV6, self._discovery(group, message))
         return True
 
     def _discovery(
@@ -431,8 +431,3 @@ def _require(holds: bool, otherwise: Refusal) -> None:
 
 
 _ANSWER = object()  # the tag of what counts against MAX_ANSWERS
-
-
-def _multicast_mac(group: bytes) -> bytes:
-    """Return the Ethernet address of an IPv6 group. RFC 2464, section 7."""
-    return b"\x33\x33" + group[-4:]

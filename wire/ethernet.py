@@ -77,3 +77,18 @@ class Ethernet(NamedTuple):
         tci = vlan.pcp << 13 | vlan.dei << 12 | vlan.vid
         VLAN.pack_into(buf, offset + ETHERNET.size, tci, ethertype)
         ETHERNET.pack_into(buf, offset, dst, src, _TPID)
+
+
+def is_multicast(ip: ReadBuffer) -> bool:
+    """Say whether an IP address of 4 or 16 bytes is a group's. RFC 1112, RFC 4291."""
+    return ip[0] == 0xFF if len(ip) == 16 else ip[0] >> 4 == 0xE
+
+
+def group_mac(group: ReadBuffer) -> bytes:
+    """Return the Ethernet address of an IP multicast address of 4 or 16 bytes.
+
+    RFC 1112, section 6.4, for IPv4: the low 23 bits; RFC 2464, section 7, for IPv6: the low 32.
+    """
+    if len(group) == 16:
+        return b"\x33\x33" + bytes(group[12:])
+    return b"\x01\x00\x5e" + bytes((group[1] & 0x7F, group[2], group[3]))

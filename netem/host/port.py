@@ -22,7 +22,7 @@ from transports.clock import Ns
 from transports.neighbour import Resolver
 from transports.roce.device import Device, DeviceConfig
 from wire.codec import DecodeError, ReadBuffer
-from wire.ethernet import ETHERNET, VLAN, Ethernet, EtherType, Vlan
+from wire.ethernet import ETHERNET, VLAN, Ethernet, EtherType, Vlan, group_mac
 from wire.ipv4 import IPV4, Protocol
 from wire.ipv6 import IPV6
 from wire.roce.bth import BTH
@@ -140,8 +140,22 @@ class HostPort:
         elif is_unicast and (qp_num := roce_qp(packet, ethernet.ethertype)) is not None:
             self.touched.add(qp_num)
             self.device.receive(packet, now)
+        elif not is_unicast and self._receive_for_group(packet, ethernet, now):
+            return
         elif not (is_unicast and self._receive_encapsulated(packet, ethernet.ethertype, now)):
             self.resolver.receive(frame, now)
+
+    def _receive_for_group(self, packet: memoryview, ethernet: Ethernet, now: Ns) -> bool:
+        """Take a RoCE packet that came to a multicast address; False if it is none."""
+        if roce_qp(packet, ethernet.ethertype) is None:
+            return False
+        is_v4 = ethernet.ethertype == EtherType.IPV4
+        group = bytes(packet[16:20] if is_v4 else packet[24:40])
+        if ethernet.dst != group_mac(group):
+            return False
+        self.touched.update(qp.qp_num for qp in self.device.members(group))
+        self.device.receive(packet, now)
+        return True
 
     def _receive_encapsulated(self, packet: memoryview, ethertype: int, now: Ns) -> bool:
         """Take a packet that came by SRv6 to a SID of ours; False if it is none."""

@@ -1,5 +1,7 @@
 """scapy as the independent witness: field by field, in both directions."""
 
+from ipaddress import ip_address
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,15 +19,16 @@ from scapy.layers.inet6 import (
     ICMPv6ParamProblem,
     ICMPv6TimeExceeded,
     IPv6,
+    getmacbyip6,
 )
-from scapy.layers.l2 import ARP, Dot1Q, Ether
+from scapy.layers.l2 import ARP, Dot1Q, Ether, getmacbyip
 from scapy.packet import Raw
 
 from tests.wire import strategies as ours
 from tests.wire.roce.evidence import captures, frames, needs_captures
 from tests.wire.strategies import DST6, SRC6, moderate
 from wire import icmp, icmpv6
-from wire.ethernet import Ethernet, EtherType
+from wire.ethernet import Ethernet, EtherType, group_mac, is_multicast
 from wire.ipv4 import Ipv4
 from wire.ipv6 import Ipv6
 from wire.roce.bth import Bth
@@ -288,3 +291,18 @@ def test_first_frames_of_the_captures(path):
         if value.roce.bth.opcode == Opcode.RC_ACKNOWLEDGE:
             assert (seen[AETH].syndrome, seen[AETH].msn) == value.roce.aeth
         assert isinstance(value.roce, RocePacket)
+
+
+@given(tail=st.binary(min_size=15, max_size=15))
+def test_an_ip_group_has_the_ethernet_address_that_scapy_gives_it(tail):
+    ipv6 = b"\xff" + tail
+    ipv4 = bytes((0xE0 | tail[0] & 0xF, *tail[1:4]))
+    assert is_multicast(ipv6)
+    assert is_multicast(ipv4)
+    assert group_mac(ipv6).hex(":") == getmacbyip6(str(ip_address(ipv6))).lower()
+    assert group_mac(ipv4).hex(":") == getmacbyip(str(ip_address(ipv4))).lower()
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "223.255.255.255", "240.0.0.1", "fd00::1"])
+def test_other_addresses_are_no_groups(address):
+    assert not is_multicast(ip_address(address).packed)

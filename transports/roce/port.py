@@ -27,6 +27,7 @@ from transports.roce.refusals import RefusalReason
 from transports.roce.regions import MemoryRegion, MemoryWindow
 from transports.roce.srq import SharedReceiveQueue
 from transports.roce.ud import GSI_QP_NUM
+from wire.ethernet import is_multicast
 from wire.roce.opcodes import OPCODES, Opcode, Service
 
 _FIRST_QP_NUM = 0x11  # 0 is nobody, 1 is the GSI; the small ones are left to other services
@@ -217,6 +218,10 @@ class Port:
         if qp not in members:
             members.append(qp)
 
+    def members(self, group: bytes) -> tuple[QueuePair, ...]:
+        """Return the queue pairs that are attached to a multicast address."""
+        return tuple(self._groups.get(group, ()))
+
     def detach_multicast(self, qp: QueuePair, group: bytes) -> None:
         """Undo `attach_multicast`. Raise ValueError if `qp` is not attached to `group`."""
         members = self._groups.get(group, [])
@@ -367,8 +372,3 @@ def _row(arrival: Arrival) -> _Row | RefusalReason:
     if arrival.bits & 0x0F:
         return RefusalReason.TVER
     return row
-
-
-def is_multicast(address: bytes) -> bool:
-    """Say whether an IP address of 4 or 16 bytes is a group's. RFC 1112, RFC 4291."""
-    return address[0] >> 4 == 0xE if len(address) == 4 else address[0] == 0xFF

@@ -1,5 +1,7 @@
 """One port in frame mode: what gets in, what stands before what goes out."""
 
+from ipaddress import ip_address
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,8 +10,13 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Dot1Q, Ether
 
 from netem.host.host import Host
+from netem.host.port import HostPort
 from netem.topology.load import load_lab
 from netem.topology.planner import plan_lab
+from transports.roce.attributes import AddressHandle, QpState
+from transports.roce.port import MULTICAST_QP_NUM
+from transports.roce.work import RecvWr, SendWr, Sge, WrOpcode
+from wire.roce.opcodes import Service
 
 LAB = """
 topology:
@@ -179,3 +186,49 @@ def test_garbage_changes_nothing_but_counters(variant, frames):
     sent, events, report, deadline = state(host)
     report.counters = untouched.report().counters
     assert (sent, events, report, deadline) == state(untouched)
+
+
+GROUPS = {"ipv6": "ff0e::1:2:3", "ipv4": "239.129.2.3"}
+GROUP_MACS = {"ipv6": "33:33:00:02:00:03", "ipv4": "01:00:5e:01:02:03"}
+Q_KEY = 0x11111111
+
+
+def datagram_port(variant, name):
+    """Return a port of a host with a UD queue pair that has a receive posted."""
+    plan = PLANS[variant]
+    node = next(node for node in plan.nodes if node.name == name)
+    port = HostPort(node, node.ports[0])
+    device = port.device
+    region = device.register(device.alloc_pd(), 0x1000, 4096, 1)
+    qp = device.create_qp(region.pd, service=Service.UD)
+    qp.modify(QpState.INIT, 0, pkey_index=0, port_num=1, qkey=Q_KEY)
+    qp.modify(QpState.RTR, 0)
+    qp.modify(QpState.RTS, 0, sq_psn=0)
+    qp.post_recv(RecvWr(1, (Sge(0x1000, 4096, region.l_key),)), 0)
+    return port, qp
+
+
+@pytest.mark.parametrize("variant", GROUPS)
+def test_a_multicast_packet_goes_to_the_groups_ethernet_address_and_to_its_members(variant):
+    one, sender = datagram_port(variant, "h0")
+    two, member = datagram_port(variant, "h1")
+    group = ip_address(GROUPS[variant]).packed
+    mine = next(a for a in one.device.config.addresses if len(a) == len(group))
+    sender.post_send(
+        SendWr(
+            1, WrOpcode.SEND, inline=b"to all", ah=AddressHandle(mine, group),
+            remote_qp_num=MULTICAST_QP_NUM, remote_q_key=Q_KEY,
+        ),
+        0,
+    )  # fmt: skip
+    ((_, frame, _),) = one.transmit(0)
+    assert Ether(frame).dst == GROUP_MACS[variant]
+    two.receive(frame, 0)
+    assert two.device.counters()["refused_dest_qp"] == 1
+    two.device.attach_multicast(member, group)
+    astray = b"\x33\x33\x00\x00\x00\x77" + frame[6:]
+    two.receive(astray, 0)
+    two.receive(frame, 0)
+    (done,) = two.device.events()
+    assert (done.wr_id, done.byte_len, done.src_qp) == (1, 46, sender.qp_num)
+    assert two.touched == {member.qp_num}
