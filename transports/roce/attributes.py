@@ -19,8 +19,10 @@ refused by name, before anything changes.
 
 from dataclasses import dataclass
 from enum import Enum
+from ipaddress import ip_address
 from typing import NamedTuple, Self, TypedDict
 
+from transports.roce.gids import ip_of
 from wire.codec import ReadBuffer
 from wire.ipv4 import Ipv4
 from wire.ipv6 import Ipv6
@@ -56,8 +58,14 @@ class AddressHandle:
     udp_source_port: int = 0xC000
 
     def __post_init__(self) -> None:
-        if len(self.local_ip) not in {4, 16} or len(self.local_ip) != len(self.remote_ip):
-            raise ValueError("local_ip and remote_ip are both 4 or both 16 bytes long")
+        for name, ip in (("local_ip", self.local_ip), ("remote_ip", self.remote_ip)):
+            if len(ip) not in {4, 16}:
+                raise ValueError(f"{name} {ip.hex()} is neither 4 nor 16 bytes long")
+            if ip != ip_of(ip):
+                raise ValueError(f"{name} {ip_address(ip)} is IPv4: give its 4 bytes")
+        if len(self.local_ip) != len(self.remote_ip):
+            ends = ip_address(self.local_ip), ip_address(self.remote_ip)
+            raise ValueError(f"local_ip {ends[0]} and remote_ip {ends[1]} are of two families")
         for name, bits in (
             ("traffic_class", 8),
             ("flow_label", 20),

@@ -20,6 +20,7 @@ from transports.roce.arrivals import HEADERS_SIZE, Arrival
 from transports.roce.attributes import PATH_MTUS
 from transports.roce.bursts import Burst
 from transports.roce.events import Event, Refused
+from transports.roce.gids import GidTable
 from transports.roce.memory import MemoryTable
 from transports.roce.psn import MASK
 from transports.roce.qp import PortConfig, QpConfig, QueuePair
@@ -77,9 +78,8 @@ class Port:
         self.marked_packets = 0  # valid data that came with CE
         self.sent_packets = 0
         self._rng = rng
-        self._port = PortConfig(
-            frozenset(config.addresses), config.p_keys, config.active_mtu, config.mig_req
-        )
+        self.gids = GidTable(config.addresses)
+        self._port = PortConfig(self.gids, config.p_keys, config.active_mtu, config.mig_req)
         self._qps: dict[int, QueuePair] = {}
         self._groups: dict[bytes, list[QueuePair]] = {}  # multicast address to members
         self._next_qp_num = _FIRST_QP_NUM
@@ -89,6 +89,19 @@ class Port:
         self._events: deque[Event] = deque()
 
     # -- the application's side -----------------------------------------------------------
+
+    def add_address(self, ip: bytes) -> int:
+        """Answer to one more address from now on; return its GID index."""
+        return self.gids.add(ip)
+
+    def remove_address(self, ip: bytes) -> None:
+        """Answer to an address no more. Raise GidError if it is none of ours.
+
+        Queue pairs that use it stay as they are, and hear nothing until it is back.
+        """
+        self.gids.remove(ip)
+        for qp in self._qps.values():
+            qp.generation += 1
 
     def alloc_pd(self) -> int:
         """Return a new protection domain."""
@@ -311,10 +324,10 @@ class Port:
         if not (qp.takes_requests if is_request else qp.takes_responses):
             return RefusalReason.QP_STATE
         if ah is None:  # UD
-            if destination not in self._port.addresses:
+            if destination not in self.gids:
                 return RefusalReason.DESTINATION_ADDRESS
         else:
-            if destination != ah.local_ip:
+            if destination != ah.local_ip or destination not in self.gids:
                 return RefusalReason.DESTINATION_ADDRESS
             if source != ah.remote_ip:
                 return RefusalReason.SOURCE_ADDRESS

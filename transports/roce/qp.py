@@ -30,6 +30,7 @@ from transports.roce.events import (
     QpFatal,
     SqDrained,
 )
+from transports.roce.gids import GidTable
 from transports.roce.halves import ReceiveHalf, SendHalf
 from transports.roce.memory import MemoryTable
 from transports.roce.psn import MASK
@@ -84,7 +85,7 @@ class QpConfig:
 class PortConfig:
     """What a queue pair must know of the port it belongs to."""
 
-    addresses: frozenset[bytes]
+    addresses: GidTable  # which may change
     p_keys: tuple[int, ...]
     active_mtu: int
     mig_req: bool
