@@ -9,4 +9,4 @@ README = Path(__file__).parents[2] / "transports" / "README.md"
 def test_the_readme_shows_what_happens():
     result = doctest.testfile(str(README), module_relative=False)
     assert result.failed == 0
-    assert result.attempted == 34
+    assert result.attempted == 42

@@ -203,6 +203,28 @@ def test_u13_queue_pair_1_has_its_own_q_key(dialogue):
     gsi.sends("SEND_ONLY", q_key=GSI_Q_KEY, src_qp=1, size=256)
 
 
+@pytest.fixture
+def gsi(dialogue):
+    return dialogue(service="UD", qp_num=GSI_QP_NUM, qkey=GSI_Q_KEY)
+
+
+def test_c7_a_mad_with_another_q_key_is_ignored(gsi):
+    gsi.offers(GRH + 256)
+    gsi.ignores(datagram(0, bytes(256), q_key=Q_KEY, dest_qp=GSI_QP_NUM, src_qp=GSI_QP_NUM))
+
+
+def test_c8_a_mad_that_asks_for_an_ack_is_taken_and_not_acknowledged(gsi):
+    """The kernel's Soft-RoCE sets AckReq in what it sends from queue pair 1."""
+    gsi.offers(GRH + 256)
+    gsi.receives(
+        datagram(
+            0, bytes(256), q_key=GSI_Q_KEY, dest_qp=GSI_QP_NUM, src_qp=GSI_QP_NUM, ack_req=True
+        )
+    )
+    gsi.completes(100, byte_len=GRH + 256)
+    gsi.sends_nothing()
+
+
 def test_u13_queue_pair_1_is_ud_and_takes_no_other_q_key(ud):
     with pytest.raises(ValueError, match="qp_num 0x1 is reserved or in use"):
         ud.device.create_qp(ud.pd, qp_num=1, service=Service.RC)
