@@ -17,10 +17,10 @@ FABRICLAB = (sys.executable, "-P", "-m", "netem")
 LIMIT_S = 120
 
 
-def fabriclab(*argv, cwd, **kwargs):
-    """Run a verb to its end; standard output and error are kept apart."""
+def fabriclab(*argv, cwd, within=(), **kwargs):
+    """Run a verb to its end, by the command `within`; output and error are kept apart."""
     return subprocess.run(
-        [*FABRICLAB, *map(str, argv)],
+        [*within, *FABRICLAB, *map(str, argv)],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,

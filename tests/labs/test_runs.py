@@ -154,6 +154,16 @@ def test_two_labs_at_once_and_the_same_lab_twice(tmp_path):
     assert folders == ["psn-gap-1", "two-hosts-1", "two-hosts-2"]
 
 
+@pytest.mark.parametrize("within", [(), ("unshare", "--user", "--map-root-user", "--net")])
+def test_g01_hosts_work_wherever_the_program_was_started(within, tmp_path):
+    """In the namespaces that it makes and enters, and in one that was entered before it."""
+    out = tmp_path / "run"
+    ran = fabriclab("run", "two-hosts", "--out", out, cwd=tmp_path, within=within)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert result(out)["verdict"] == "pass"
+    assert len(captured(out)) > 10
+
+
 @pytest.mark.parametrize("verb", ["run", "sim"])
 def test_an_output_folder_is_made_and_nothing_in_it_is_empty(verb, tmp_path):
     """C05: what is asked for is written, in a folder that was not there."""

@@ -71,4 +71,5 @@ class WorkCompletion:
     solicited: bool = False
     src_qp: int | None = None
     has_grh: bool = False
+    pkey_index: int | None = None  # GSI: of the P_Key that the message came with
     detail: str = ""  # of an error, one line: QP, PSN, tries, elapsed time

@@ -42,7 +42,14 @@ from transports.roce.srq import SharedReceiveQueue
 from transports.roce.stats import QpStats
 from transports.roce.timers import ack_timeout
 from transports.roce.uc import UcConfig, UcReceiver, UcSender
-from transports.roce.ud import GSI_Q_KEY, GSI_QP_NUM, UdConfig, UdReceiver, UdSender
+from transports.roce.ud import (
+    GSI_Q_KEY,
+    GSI_QP_NUM,
+    UdConfig,
+    UdReceiver,
+    UdSender,
+    p_keys_match,
+)
 from transports.roce.work import (
     OPERATIONS,
     RecvWr,
@@ -205,11 +212,7 @@ class QueuePair:
 
     def _check_port(self, attributes: QpAttributes) -> None:
         """Raise ValueError for an attribute that this port cannot honour."""
-        index = attributes.get("pkey_index", 0)
-        if not 0 <= index < len(self._port.p_keys):
-            raise ValueError(
-                f"pkey_index is {index}, legal is 0 to {len(self._port.p_keys) - 1}"
-            )
+        self._check_pkey_index(attributes.get("pkey_index", 0))
         ah = attributes.get("ah")
         if ah is not None and ah.local_ip not in self._port.addresses:
             raise ValueError(f"local_ip {ah.local_ip.hex()} is not an address of this port")
@@ -222,6 +225,11 @@ class QueuePair:
             )
         if "alt_ah" in attributes or attributes.get("path_mig_state"):
             raise ValueError("this port has no path migration")
+
+    def _check_pkey_index(self, index: int) -> None:
+        last = len(self._port.p_keys) - 1
+        if not 0 <= index <= last:
+            raise ValueError(f"pkey_index is {index}, legal is 0 to {last}")
 
     def _hand_down(self) -> None:
         """Tell the halves the attributes that may change while they are there."""
@@ -246,7 +254,8 @@ class QueuePair:
             self._responder.resize(attributes["max_dest_rd_atomic"])
 
     def _ud_config(self) -> UdConfig:
-        return UdConfig(self.qp_num, self.pd, self._port.active_mtu, self._port.mig_req)
+        port = self._port
+        return UdConfig(self.qp_num, self.pd, port.active_mtu, port.mig_req, port.p_keys)
 
     def _make_receiver(self, attributes: QpAttributes) -> None:
         if self.service is Service.UD:
@@ -352,6 +361,10 @@ class QueuePair:
             raise ValueError("ah is missing: a UD request says where it goes")
         if wr.ah.local_ip not in self._port.addresses:
             raise ValueError(f"local_ip {wr.ah.local_ip.hex()} is not an address of this port")
+        if wr.pkey_index is not None:
+            if self.qp_num != GSI_QP_NUM:
+                raise ValueError("pkey_index is for QP 1: the others have theirs by modify")
+            self._check_pkey_index(wr.pkey_index)
         for name, value, bits in (
             ("remote_qp_num", wr.remote_qp_num, 24),
             ("remote_q_key", wr.remote_q_key, 32),
@@ -426,7 +439,7 @@ class QueuePair:
         The GSI takes every P_Key that the port has.
         """
         ours = self._port.p_keys if self.qp_num == GSI_QP_NUM else (self.p_key,)
-        return any(not (p_key ^ mine) & 0x7FFF and (p_key | mine) & 0x8000 for mine in ours)
+        return any(p_keys_match(mine, p_key) for mine in ours)
 
     def receive_marked(self, now: Ns) -> None:
         """Take note of valid data with CE: its sender may have to be told."""

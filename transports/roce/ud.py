@@ -40,6 +40,11 @@ _PRIVILEGED = 0x80000000
 _LOCAL_WRITE = Access.LOCAL_WRITE.value
 
 
+def p_keys_match(ours: int, theirs: int) -> bool:
+    """Say whether two P_Keys are of one partition, one of them a full member. 10.9.3."""
+    return not (ours ^ theirs) & 0x7FFF and (ours | theirs) & 0x8000 != 0
+
+
 class UdConfig(NamedTuple):
     """What both halves are given. `mtu` is the port's, in bytes of payload."""
 
@@ -47,6 +52,7 @@ class UdConfig(NamedTuple):
     pd: int
     mtu: int
     mig_req: bool
+    p_keys: tuple[int, ...]  # of the port
 
 
 class UdSender:
@@ -108,7 +114,9 @@ class UdSender:
         if wr.opcode is WrOpcode.SEND_WITH_IMM:
             opcode, extension = Opcode.UD_SEND_ONLY_IMM, extension + IMMDT.pack(wr.imm)
         psn, self._psn = self._psn, (self._psn + 1) & MASK
-        to = Peer(wr.ah, wr.remote_qp_num, self.p_key, self._config.mig_req)
+        index = wr.pkey_index
+        p_key = self.p_key if index is None else self._config.p_keys[index]
+        to = Peer(wr.ah, wr.remote_qp_num, p_key, self._config.mig_req)
         return Burst(
             opcode.value, psn, 1, extension, data, self._config.mtu, solicited=wr.solicited,
             to=to,
@@ -190,9 +198,17 @@ class UdReceiver:
             WorkCompletion(
                 wr.wr_id, WcStatus.SUCCESS, WcOpcode.RECV, GRH.size + size, self._config.qp_num,
                 imm, solicited=request.is_solicited, src_qp=source & MASK, has_grh=True,
+                pkey_index=self._pkey_index(request.p_key),
             )
         )  # fmt: skip
         return None
+
+    def _pkey_index(self, p_key: int) -> int | None:
+        """Return where the port has the P_Key that a message to the GSI came with."""
+        if self._config.qp_num != GSI_QP_NUM:
+            return None
+        ours = self._config.p_keys
+        return next(n for n, mine in enumerate(ours) if p_keys_match(mine, p_key))
 
     @staticmethod
     def _place(request: Arrival, payload: memoryview, target: ScatterGather) -> None:

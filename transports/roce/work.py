@@ -64,6 +64,7 @@ class SendWr:
     ah: AddressHandle | None = None
     remote_qp_num: int = 0
     remote_q_key: int = 0
+    pkey_index: int | None = None  # GSI: of the P_Key to send, if not the queue pair's own
 
     @property
     def length(self) -> int:

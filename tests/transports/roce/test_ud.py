@@ -203,6 +203,32 @@ def test_u13_queue_pair_1_has_its_own_q_key(dialogue):
     gsi.sends("SEND_ONLY", q_key=GSI_Q_KEY, src_qp=1, size=256)
 
 
+def test_the_gsi_is_told_and_tells_the_p_key_of_each_message(dialogue):
+    gsi = dialogue(
+        service="UD", qp_num=GSI_QP_NUM, qkey=GSI_Q_KEY, device={"p_keys": (0xFFFF, 0x8001)}
+    )
+    for n, p_key in enumerate((0xFFFF, 0x0001, 0x7FFF)):
+        gsi.offers(GRH + 8)
+        gsi.receives(
+            datagram(0, q_key=GSI_Q_KEY, dest_qp=GSI_QP_NUM, src_qp=GSI_QP_NUM, p_key=p_key)
+        )
+        gsi.completes(100, pkey_index=n % 2)
+    gsi.ignores(datagram(0, q_key=GSI_Q_KEY, dest_qp=GSI_QP_NUM, p_key=0x8002))
+    gsi.posts(to_peer(gsi, remote_q_key=GSI_Q_KEY, pkey_index=1), to_peer(gsi))
+    gsi.sends("SEND_ONLY", p_key=0x8001)
+    gsi.sends("SEND_ONLY", p_key=0xFFFF)
+    with pytest.raises(ValueError, match="pkey_index is 2, legal is 0 to 1"):
+        gsi.qp.post_send(to_peer(gsi, pkey_index=2), 0)
+
+
+def test_other_queue_pairs_have_one_p_key(ud):
+    ud.offers(GRH + 8)
+    ud.receives(datagram(0))
+    ud.completes(100, pkey_index=None)
+    with pytest.raises(ValueError, match="pkey_index is for QP 1"):
+        ud.qp.post_send(to_peer(ud, pkey_index=0), 0)
+
+
 @pytest.fixture
 def gsi(dialogue):
     return dialogue(service="UD", qp_num=GSI_QP_NUM, qkey=GSI_Q_KEY)
