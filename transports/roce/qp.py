@@ -246,8 +246,9 @@ class QueuePair:
 
     def _change(self, attributes: QpAttributes) -> None:
         """Take what may change in SQD alone."""
-        if "ah" in attributes:
-            self._reach(attributes["ah"])
+        ah = attributes.get("ah", self.ah)
+        if ah is not None:
+            self._reach(ah)
         if self._requester is not None:
             self._requester.change(attributes)
         if self._responder is not None and "max_dest_rd_atomic" in attributes:
@@ -281,8 +282,12 @@ class QueuePair:
             self._receiver = self._responder = Responder(config, *rest)
 
     def _reach(self, ah: AddressHandle) -> None:
-        """Reach our peer by `ah` from now on."""
-        self.ah = ah
+        """Reach our peer by `ah` from now on.
+
+        Prepared headers are kept by the very object, so it is a new one each time: number and
+        P_Key may be others.
+        """
+        self.ah = replace(ah)
         if self.congestion is not None:
             cnp_dscp = self.congestion.config.dcqcn.cnp_dscp
             self._cnp_peer = self._peer(cnp_dscp << 2 | _ECT0, becn=True)

@@ -19,6 +19,7 @@ from tests.transports.roce.script import (
     ip_packet,
     local,
     nak,
+    opened,
     read,
     read_request,
     read_response,
@@ -321,6 +322,29 @@ def test_s7_attributes_change_once_the_queue_is_drained(dialogue):
     rc.sends("READ_REQUEST", psn=1)
     rc.passes(8_388_608)
     rc.completes(2, WcStatus.RETRY_EXC_ERR)
+
+
+def test_s7_the_p_key_may_change_too(dialogue):
+    rc = dialogue(device={"p_keys": (0xFFFF, 0x8001)})
+    rc.posts(write(8, 1))
+    rc.sends("WRITE_ONLY", p_key=0xFFFF)
+    rc.receives(ack(0))
+    rc.modifies(SQD)
+    rc.modifies(SQD, pkey_index=1)
+    rc.modifies(RTS)
+    rc.posts(write(8, 2))
+    rc.sends("WRITE_ONLY", p_key=0x8001)
+
+
+def test_s6_after_reset_the_same_address_may_lead_to_another_queue_pair(rc):
+    rc.posts(write(8, 1))
+    rc.sends("WRITE_ONLY")
+    rc.modifies(RESET)
+    rc.attributes["dest_qp_num"] = 0x777
+    rc.reaches(RTS)
+    rc.qp.post_send(write(8, 2), 0)
+    (out,) = rc.device.transmit(0)
+    assert opened(out.packet).bth.dest_qp == 0x777
 
 
 def test_s7_fewer_responder_resources_forget_the_oldest(rc):
