@@ -88,7 +88,8 @@ class FlowRequester:
         self._errors: dict[str, int] = {}
         self._word = 0  # what the atomics' word must hold now
         reads = any(work.op == "read" for work in plan.work)
-        self._poison = bytes([POISON]) * (self.layout.local_slot if reads else WORD)
+        poison = bytes([POISON]) * (self.layout.local_slot if reads else WORD)
+        self._poison = memoryview(poison)  # from view to view it is one copy
 
     @property
     def is_done(self) -> bool:

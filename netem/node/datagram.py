@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from netem.impair.departure import NO_META, Fate, FrameMeta, remark
+from netem.impair.departure import Fate, FrameMeta, remark
 from netem.impair.egress import Egress
 from netem.impair.model import Impairment
 from netem.impair.schedule import NOTHING, Agenda, End
@@ -28,7 +28,7 @@ from netem.node.link_end import LinkEnd
 from netem.node.port import Recorder
 from netem.node.turns import Turns
 from netem.node.wrapping import HEADERS, Wrapping, finished, payload_of, traffic_class_of
-from netem.sockets.udp import Received
+from netem.sockets.udp import BATCH, Received
 from transports.clock import Ns
 from transports.roce.datagram import Datagram
 from wire.codec import ReadBuffer
@@ -52,6 +52,7 @@ class DatagramSocket(Protocol):
     def receive_drops(self) -> int: ...
     def fileno(self) -> int: ...
     def receive(self) -> Received: ...
+    def receive_batch(self) -> Sequence[Received]: ...
     def send(
         self, data: ReadBuffer, segment_size: int, address: str, port: int, traffic_class: int
     ) -> bool: ...
@@ -187,8 +188,7 @@ class DatagramEnd(LinkEnd):
         if self.bypasses:
             self.egress.bypassed(len(payload) + HEADERS * count, count)
             socket = self.sockets.sender(src_port)
-            meta = FrameMeta(transmission=times, why=why) if times > 1 else NO_META
-            comment = remark(meta)
+            comment = remark(FrameMeta(transmission=times, why=why)) if times > 1 else ""
             # At once, while its bytes are in the cache, and the receiver need not wait either;
             # but what there is something to say of is said first.
             if (
@@ -366,22 +366,21 @@ class DatagramDriver(Driver):
                 self._release(end, now)
 
     def _drain(self, end: DatagramEnd, share: int, now: Ns) -> None:
-        machine, receive = self._datagrams, end.sockets.receiver.receive
         if end.ingress is not None:
             self._drain_held(end, share, now)
             return
-        try:
-            for _ in range(share):
-                data, size, source, src_port, _ = receive()
+        machine, key, own_ip = self._datagrams, end.key, end.own_ip
+        receive = end.sockets.receiver.receive_batch
+        for _ in range(0, share, BATCH):
+            batch = receive()
+            for data, size, source, src_port, _ in batch:
                 src_ip = self._packed.get(source) or self._pack(source)
                 if len(data) <= size:
-                    machine.receive_datagram(end.key, data, src_ip, src_port, end.own_ip, now)
+                    machine.receive_datagram(key, data, src_ip, src_port, own_ip, now)
                 else:
-                    machine.receive_train(
-                        end.key, data, size, src_ip, src_port, end.own_ip, now
-                    )
-        except BlockingIOError:
-            pass
+                    machine.receive_train(key, data, size, src_ip, src_port, own_ip, now)
+            if not batch:
+                break
 
     def _drain_held(self, end: DatagramEnd, share: int, now: Ns) -> None:
         """Give what comes from a kernel end to the ingress, with the time by which it came."""

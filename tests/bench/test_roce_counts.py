@@ -75,21 +75,25 @@ def test_a_packet_of_a_long_write_costs_few_calls(family):
     assert per_packet["received"] < {4: 10, 6: 9}[family]
 
 
+def take_trains(device, trains):
+    source, target = ADDRESSES[6]
+    for train in trains:
+        device.receive_train(
+            train.payload, train.segment_size, source, train.src_port, target, 0
+        )
+
+
 def test_a_packet_of_a_train_costs_a_fraction_of_a_call():
     one, two = connected(DatagramDevice)
-    one.qps[0].post_send(write(SIZE), 0)
-    trains = []
-    sent = calls(lambda: trains.extend(one.transmit_datagrams(0)))
-    received = calls(
-        lambda: [
-            two.receive_train(t.payload, t.segment_size, ADDRESSES[6][0], t.src_port,
-                              ADDRESSES[6][1], 0)
-            for t in trains
-        ]
-    )  # fmt: skip
-    assert sum(train.count for train in trains) == 128
-    assert len(trains) == 4
-    assert sent / 128 < 2
+    for _ in range(2):  # what is made once for trains of a shape is made the first time
+        one.qps[0].post_send(write(SIZE // 8), 0)
+        trains = []
+        sent = calls(lambda: trains.extend(one.transmit_datagrams(0)))  # noqa: B023
+        received = calls(lambda: take_trains(two, trains))  # noqa: B023
+        assert [train.count for train in trains] == [1, 63, 63, 1]
+        for ack in two.transmit_datagrams(0):
+            one.receive_datagram(ack.payload, ADDRESSES[6][1], ack.src_port, ADDRESSES[6][0], 0)
+    assert sent / 128 < 1.6
     assert received / 128 < 1
 
 

@@ -7,7 +7,6 @@ Requester and responder decide in bursts; the device turns one into packets, eit
 from typing import NamedTuple
 
 from transports.roce.attributes import Peer
-from transports.roce.psn import psn_add
 from wire.codec import ReadBuffer
 from wire.roce.bth import BTH
 from wire.roce.icrc import ICRC
@@ -30,18 +29,6 @@ class Burst(NamedTuple):
     transmission: int = 1  # 1: sent for the first time
     why: str = ""  # it is sent again
     to: Peer | None = None  # where it goes, if not to the one peer of its queue pair
-
-    def split(self, packets: int) -> tuple["Burst", "Burst"]:
-        """Return the first `packets` and the rest as two bursts; there must be a rest."""
-        size = packets * self.size
-        return (
-            self._replace(packets=packets, data=self.data[:size], ack_req=False),
-            self._replace(
-                psn=psn_add(self.psn, packets),
-                packets=self.packets - packets,
-                data=self.data[size:],
-            ),
-        )
 
 
 MAX_BURST = 64  # packets: bounds what is rendered ahead of a driver that stops draining

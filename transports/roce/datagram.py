@@ -19,10 +19,11 @@ from typing import NamedTuple
 from transports.clock import Ns
 from transports.roce import train
 from transports.roce.arrivals import MIDDLES, PAD_BITS, Arrival
-from transports.roce.attributes import AddressHandle, Peer
+from transports.roce.attributes import AddressHandle, Peer, QpState
 from transports.roce.bursts import OVERHEAD, Burst, max_packets
+from transports.roce.flows import most_heads
 from transports.roce.port import DeviceConfig, Port
-from transports.roce.psn import MASK, psn_add
+from transports.roce.psn import MASK
 from transports.roce.qp import QpConfig, QueuePair
 from transports.roce.refusals import RefusalReason
 from transports.roce.srq import SharedReceiveQueue
@@ -44,8 +45,6 @@ _HOP_LIMIT_MASKED = 0xFF
 _CHECKSUM_MASKED = 0xFFFF
 _HEAD = BTH.size - 4
 _Flow = tuple[bytes, bytes, int]  # source, destination, source port
-# Limit: heads kept; a flow has about ten.
-_MAX_HEADS = 1024
 
 
 class Datagram(NamedTuple):
@@ -76,6 +75,18 @@ class _Head(NamedTuple):
     is_row: bool  # a full MIDDLE: what trains consist of
 
 
+class _Held(NamedTuple):
+    """A burst that is being cut into trains of `room` packets."""
+
+    qp: QueuePair
+    ah: AddressHandle
+    burst: Burst
+    segment: int
+    room: int
+    start: int = 0  # packets of it that have gone
+    table: memoryview = memoryview(b"")  # all its packets, if they have been made
+
+
 class DatagramDevice(Port):
     """One NIC port over the payloads of UDP sockets."""
 
@@ -88,8 +99,7 @@ class DatagramDevice(Port):
         self.trains = trains
         self._templates: dict[int, tuple[AddressHandle, Ipv6Template]] = {}
         self._templates_to = PeerTemplates(lambda peer: Ipv6Template(peer, skip=_HEADERS))
-        # What did not fit the last train, and how much of it has gone.
-        self._held: tuple[QueuePair, Burst, int] | None = None
+        self._held: _Held | None = None  # what did not fit the last train
         self._heads: dict[tuple[bytes, int, _Flow], _Head] = {}  # by size and flow, too
 
     def create_qp(
@@ -211,7 +221,7 @@ class DatagramDevice(Port):
             qp, qp.generation, opcode, bits, p_key, qp_word,
             crc32(masked, crc32(pseudo, LRH_CRC)), is_row,
         )  # fmt: skip
-        if len(self._heads) >= _MAX_HEADS:
+        if len(self._heads) >= most_heads(len(self._qps)):
             self._heads.clear()
         self._heads[key] = head
         return head
@@ -221,61 +231,74 @@ class DatagramDevice(Port):
     def transmit_datagrams(self, now: Ns) -> Iterator[Datagram]:
         """Hand out what is to be sent now; may be drained in part and resumed."""
         while (taken := self._held or self._next(now)) is not None:
-            qp, burst, start = taken
-            segment = train.segment_size(burst)
-            room = max_packets(segment) if self.trains else 1
-            left = burst.packets - start
-            template = self._template(qp, burst.to)
-            if left >= room and burst.packets > 1:  # a train of one burst
-                self._held = (qp, burst, start + room) if left > room else None
-                payload = train.cut(template, burst, start, room)
+            qp, ah, burst, segment, room, start, table = taken
+            if qp.state is QpState.RESET or (burst.to is None and qp.ah is not ah):
+                # It forgets what was still to be sent.
+                self._held = None
+                continue
+            count = burst.packets - start
+            if burst.packets > room and not table:
+                table = memoryview(train.render(self._template(qp, None), [burst]))
+            payload: ReadBuffer
+            if count > room:
                 count = room
+                payload = table[start * segment : (start + room) * segment]
+                self._held = _Held(qp, ah, burst, segment, room, start + room, table)
             else:
                 self._held = None
-                bursts = [burst.split(start)[1] if start else burst]
-                count = left + self._join(qp, bursts, segment, room - left, now)
-                payload = train.render(template, bursts, segment)
-            ah = qp.ah if burst.to is None else burst.to.ah
-            assert ah is not None
+                more, packets = self._join(taken, room - count, now)
+                payload = self._render(qp, burst, more, table[start * segment :])
+                count += packets
             yield Datagram(
-                ah.remote_ip,
-                ah.udp_source_port,
-                payload,
-                segment,
-                count,
-                ah.traffic_class,
-                qp.qp_num,
-                psn_add(burst.psn, start),
-                burst.transmission,
-                burst.why,
-            )
+                ah.remote_ip, ah.udp_source_port, payload, segment, count, ah.traffic_class,
+                qp.qp_num, burst.psn + start & MASK, burst.transmission, burst.why,
+            )  # fmt: skip
 
-    def _next(self, now: Ns) -> tuple[QueuePair, Burst, int] | None:
+    def _next(self, now: Ns) -> _Held | None:
         """Take a burst of the queue pair whose turn it is."""
         turn = self._agenda.next_burst(now)
         if turn is None:
             return None
-        qp, burst = self._qps[turn[0].qp_num], turn[1]
-        self._count(qp, burst)
-        return qp, burst, 0
+        return self._take(self._qps[turn[0].qp_num], turn[1])
 
-    def _join(
-        self, qp: QueuePair, bursts: list[Burst], segment: int, room: int, now: Ns
-    ) -> int:
-        """Add bursts of `qp` that go with what is in `bursts`; return their packets."""
-        joined = 0
-        while room > joined and train.segment_size(bursts[-1]) == segment:
+    def _take(self, qp: QueuePair, burst: Burst) -> _Held:
+        """Count a burst that is being sent, and say how it is to be cut."""
+        self._count(qp, burst)
+        segment = train.segment_size(burst)
+        ah = qp.ah if burst.to is None else burst.to.ah
+        assert ah is not None
+        return _Held(qp, ah, burst, segment, max_packets(segment) if self.trains else 1)
+
+    def _join(self, taken: _Held, room: int, now: Ns) -> tuple[list[Burst], int]:
+        """Return bursts, and their packets, that go into a train behind `taken`.
+
+        There is `room` for so many packets.
+        """
+        qp, last = taken.qp, taken
+        joined: list[Burst] = []
+        left = room
+        while left > 0 and last.segment == taken.segment:
             more = self._agenda.more(qp, now)
             if more is None:
                 break
-            self._count(qp, more)
+            held = self._take(qp, more)
             # What would be cut is left whole: long messages stay in step with their trains.
-            if more.packets > room - joined or not _fits(more, bursts[-1], segment):
-                self._held = qp, more, 0
+            if more.packets > left or not _fits(held, last):
+                self._held = held
                 break
-            bursts.append(more)
-            joined += more.packets
-        return joined
+            joined.append(more)
+            left -= more.packets
+            last = held
+        return joined, room - left
+
+    def _render(
+        self, qp: QueuePair, burst: Burst, more: list[Burst], made: memoryview
+    ) -> ReadBuffer:
+        """Return the last packets of `burst`, which may be `made`, and all those of `more`."""
+        template = self._template(qp, burst.to)
+        if not made:
+            return train.render(template, [burst, *more])
+        return b"".join((made, train.render(template, more))) if more else made
 
     def _template(self, qp: QueuePair, to: Peer | None) -> Ipv6Template:
         """Return the template for what `qp` sends: to its own peer, if that is not said."""
@@ -294,17 +317,18 @@ class DatagramDevice(Port):
         super().destroy_qp(qp)
         self._templates.pop(qp.qp_num, None)
         self._heads = {key: head for key, head in self._heads.items() if head.qp is not qp}
-        if self._held is not None and self._held[0] is qp:
+        if self._held is not None and self._held.qp is qp:
             self._held = None
 
 
-def _fits(burst: Burst, before: Burst, segment: int) -> bool:
-    """Say whether `burst` may follow `before` in a train of segments of that size."""
-    size = train.segment_size(burst)
-    return (size == segment or (size < segment and burst.packets == 1)) and (
-        burst.transmission == before.transmission
-        and burst.why == before.why
-        and burst.to == before.to
+def _fits(held: _Held, before: _Held) -> bool:
+    """Say whether `held` may follow in a train that consists of such as `before`."""
+    burst, size, other = held.burst, held.segment, before.burst
+    return (
+        (size == before.segment or (size < before.segment and burst.packets == 1))
+        and burst.transmission == other.transmission
+        and burst.why == other.why
+        and burst.to == other.to
     )
 
 

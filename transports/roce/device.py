@@ -20,7 +20,7 @@ from typing import NamedTuple
 from transports.clock import Ns
 from transports.roce.arrivals import Arrival
 from transports.roce.attributes import AddressHandle, Peer
-from transports.roce.flows import Flow, Flows, checksum_is_right
+from transports.roce.flows import Flow, Flows, checksum_is_right, most_heads
 from transports.roce.port import DeviceConfig, Port
 from transports.roce.qp import QueuePair
 from transports.roce.refusals import RefusalReason
@@ -169,7 +169,7 @@ class Device(Port):
             return RefusalReason.ICRC
         if isinstance(admitted, RefusalReason):
             return self._deliver_to_group(arrival, destination, now)
-        flow = self._flows.remember(admitted, arrival, length)
+        flow = self._flows.remember(admitted, arrival, length, most_heads(len(self._qps)))
         if flow.is_marked:
             self._receive_marked(admitted, now)
         return self._deliver(admitted, arrival, now)

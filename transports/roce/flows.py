@@ -22,8 +22,15 @@ _V4_PSN = 36  # offset of the last word of the BTH
 _V6_PSN = 56
 _CE = 3  # congestion experienced, RFC 3168
 _WORDS = Struct("!10H")  # of an IPv4 header
-# Limit: heads kept; a flow has about ten, and odd message lengths make more.
-_MAX_FLOWS = 1024
+# Limit: heads kept per queue pair, on average, and for all; a flow has about ten, and odd
+# message lengths make more.
+_HEADS_PER_QP = 12
+_MIN_HEADS = 1024
+
+
+def most_heads(qps: int) -> int:
+    """Return how many heads a port with so many queue pairs may keep."""
+    return max(_MIN_HEADS, _HEADS_PER_QP * qps)
 
 
 class Flow(NamedTuple):
@@ -88,7 +95,7 @@ class Flows:
             return None
         return flow
 
-    def remember(self, qp: QueuePair, arrival: Arrival, length: int) -> Flow:
+    def remember(self, qp: QueuePair, arrival: Arrival, length: int, most: int) -> Flow:
         """Keep the head of a packet of `length` bytes that passed every check."""
         opcode, bits, p_key, qp_word, _, view, bth, stop = arrival
         head = bytes(view[: bth + BTH.size - 4])
@@ -104,7 +111,7 @@ class Flows:
         )  # fmt: skip
         # The masked head must give the very ICRC that the clear path has found right.
         assert flow.icrc(view) == ICRC.unpack_from(view, stop)[0]
-        if len(self._flows) >= _MAX_FLOWS:
+        if len(self._flows) >= most:
             self._flows.clear()
         self._flows[key] = flow
         return flow

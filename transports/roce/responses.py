@@ -9,7 +9,7 @@ bounds the queue: per saved request its response and, behind it, one ACK and one
 from collections import deque
 from typing import NamedTuple
 
-from transports.roce.bursts import MAX_BURST, Burst
+from transports.roce.bursts import MAX_BURST, OVERHEAD, Burst, max_packets
 from transports.roce.psn import psn_add, psn_distance
 from transports.roce.saved import Saved
 from wire.roce.eths import AETH, ATOMIC_ACK_ETH, AethKind
@@ -44,6 +44,8 @@ class Responses:
 
     def __init__(self, mtu: int) -> None:
         self._mtu = mtu
+        train = max_packets(OVERHEAD + mtu)
+        self._most = MAX_BURST - MAX_BURST % train  # whole trains, where trains are sent
         self._queue: deque[Answer | Saved] = deque()
 
     def __len__(self) -> int:
@@ -124,7 +126,7 @@ class Responses:
             opcode = _LAST
         else:
             opcode = _MIDDLE
-            count = min(last - index, most)
+            count = min(last - index, most, self._most)
         extension = b"" if opcode == _MIDDLE else AETH.pack(credit << 24 | saved.msn)
         offset = index * mtu
         length = min(count * mtu, saved.length - offset)

@@ -51,6 +51,12 @@ class FakeSocket:
         data = self._near.recv(65536)
         return Received(memoryview(data), self.segment or len(data), "fd00::2", 0xC001, 0)
 
+    def receive_batch(self):
+        try:
+            return [self.receive()]
+        except BlockingIOError:
+            return []
+
     def receive_drops(self):
         return self.lost
 

@@ -110,6 +110,35 @@ def test_trains_are_joined_again_at_the_receiver():
     assert max(joined) > 1
 
 
+@pytest.mark.needs("udp_gso")
+def test_a_batch_joins_what_belongs_together_and_loses_nothing():
+    """Four trains of whole segments, a shorter end, other sizes, an empty one."""
+    sent = [(15, 0), (15, 0), (15, 7), (15, 0), (0, 0), (0, 50), (0, 50), (15, 0)]
+    data = [os.urandom(whole * SIZE + more) for whole, more in sent]
+
+    def send(here, there, _):
+        for one in data:
+            assert here.send(one, SIZE, THERE, 4791)
+        found = []
+        while sum(len(one[0]) for one in found) < sum(map(len, data)):
+            assert select.select([there], [], [], 5)[0], found
+            batch = there.receive_batch()
+            assert batch
+            found += [(bytes(one.data), *one[1:]) for one in batch]
+        return found, there.receive_batch()
+
+    found, after = on_a_link(send)
+    assert after == []
+    assert b"".join(one[0] for one in found) == b"".join(data)
+    assert {one[2:] for one in found} == {(HERE, 50_000, 0)}
+    found = [one for one in found if one[0]]
+    cut = [one[0][at : at + one[1]] for one in found for at in range(0, len(one[0]), one[1])]
+    assert [len(one) for one in cut] == [
+        size for whole, more in sent for size in [SIZE] * whole + [more] * bool(more)
+    ]
+    assert max(len(one[0]) for one in found) > 1 << 16
+
+
 def test_without_trains_the_same_datagrams_go_singly():
     data = os.urandom(3 * SIZE + 100)
 

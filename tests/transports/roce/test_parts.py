@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from transports.clock import MS, US, S
 from transports.roce.agenda import Agenda
 from transports.roce.attributes import AddressHandle
-from transports.roce.bursts import Burst
 from transports.roce.completion import WcStatus
 from transports.roce.credits import SendCredits, offered_code
 from transports.roce.device import Device, DeviceConfig
@@ -205,21 +204,6 @@ def test_a_deregistered_region_is_gone():
 )
 def test_packet_count(length, packets):
     assert packet_count(length, 1024) == packets
-
-
-def test_a_burst_splits_in_two_that_are_the_same_packets():
-    burst = Burst(
-        7, 0xFFFFFF, 5, b"", bytes(range(20)), 4, ack_req=True, transmission=2, why="x"
-    )
-    one, two = burst.split(2)
-    assert (one.psn, one.packets, one.data, one.ack_req) == (
-        0xFFFFFF,
-        2,
-        bytes(range(8)),
-        False,
-    )
-    assert (two.psn, two.packets, two.data, two.ack_req) == (1, 3, bytes(range(8, 20)), True)
-    assert one[8:] == two[8:] == (2, "x", None)
 
 
 def test_identifications_are_never_zero():

@@ -319,3 +319,26 @@ def test_a_destroyed_queue_pair_leaves_nothing_to_send():
     next(iter(device.transmit_datagrams(0)))
     device.destroy_qp(device.qps[0])
     assert not list(device.transmit_datagrams(0))
+
+
+def test_a_reset_forgets_the_packets_of_a_burst_that_have_not_left():
+    device = port(DatagramDevice, ONE, TWO, mtu=4096)
+    device.qps[0].post_send(request(WrOpcode.SEND, 120 * 4096), 0)
+    trains = device.transmit_datagrams(0)
+    assert [next(trains).count for _ in range(2)] == [1, 15]  # of a burst of 29
+    device.qps[0].modify(QpState.RESET, 0)
+    assert not list(trains)
+    assert not list(device.transmit_datagrams(0))
+
+
+def test_a_burst_has_its_bytes_from_before_its_first_train_left():
+    """What the application changes afterwards is not in a packet with an older ICRC."""
+    one, two = equal_ends(4096)
+    before = bytes(one.region.view[: 40 * 4096])
+    one.qps[0].post_send(request(WrOpcode.RDMA_WRITE, 40 * 4096), 0)
+    for datagram in one.transmit_datagrams(0):
+        if datagram.count > 1:
+            one.region.view[:] = bytes(SIZE)
+        two.receive_train(datagram.payload, datagram.segment_size, ONE, PORT, TWO, 0)
+    assert not two.refused
+    assert bytes(two.region.view[: 30 * 4096]) == before[: 30 * 4096]
