@@ -1,4 +1,4 @@
-"""What a benchmark brings: a figure beside the ceiling that was measured in the same run.
+"""What a benchmark brings: a figure beside the ceiling of the same run, or a whole table.
 
 Absolute figures are the machine's and the moment's; the ratio is what travels.
 """
@@ -36,6 +36,20 @@ class Benchmark(Struct, frozen=True):
         return self.value / self.ceiling.value if self.ceiling.value else 0.0
 
 
+class Table(Struct, frozen=True):
+    """Figures under columns that another program has; without a ceiling."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: list[tuple[float, ...]]
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ValueError(f"table {self.name!r}: a name is like rc-write-bw-frame")
+        if any(len(row) != len(self.columns) for row in self.rows):
+            raise ValueError(f"table {self.name}: a row has not {len(self.columns)} figures")
+
+
 class Row(Struct, frozen=True):
     """One entry of `bench --json`."""
 
@@ -51,9 +65,14 @@ class Report(Struct, frozen=True):
 
     schema_version: int
     benchmarks: list[Row]
+    tables: list[Table]
 
 
-def report(benchmarks: list[Benchmark]) -> Report:
+def report(found: list[Benchmark | Table]) -> Report:
     """Return the document that `bench --json` prints."""
-    rows = [Row(b.name, b.value, b.unit, b.ceiling, round(b.ratio, 4)) for b in benchmarks]
-    return Report(SCHEMA_VERSION, rows)
+    rows = [
+        Row(b.name, b.value, b.unit, b.ceiling, round(b.ratio, 4))
+        for b in found
+        if isinstance(b, Benchmark)
+    ]
+    return Report(SCHEMA_VERSION, rows, [one for one in found if isinstance(one, Table)])

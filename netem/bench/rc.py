@@ -10,7 +10,7 @@ from netem.capture.runfolder import RunFolder
 from netem.lab.run import run
 from netem.topology.load import load_lab
 from netem.topology.outcome import FlowResult
-from netem.topology.plan import Plan
+from netem.topology.plan import Mode, Plan
 from netem.topology.planner import plan_lab
 
 # BTH, RETH is in the first packet of a message only, ICRC.
@@ -28,20 +28,22 @@ defaults: {{host: {{mode: {mode}}}}}
 transports:
   rc: {{kind: rc, mtu: {mtu}, timeout: 18, window: {window}}}
 workload:
-  - {{op: write, from: h0, to: h1, size: 1MiB, count: {count}}}
+  - {{op: {op}, from: h0, to: h1, size: {size}B, count: {count}}}
 capture: {{links: {capture}}}
 """
 
 
+_MIB = 1 << 20
+_WINDOWS: dict[Mode, int] = {"frame": 128, "datagram": 512}
 ROUNDS = 3  # ceiling and ours in turn: a noisy moment hits both or one round only
 
 
 def rc_datagram() -> Iterator[Benchmark]:
     """RC WRITE in datagram mode, goodput, beside bare UDP_SEGMENT trains."""
     for mtu in (4096, 1024):
-        plan = _plan("datagram", mtu, count=1000, window=512)
+        plan = plan_of("datagram", mtu, "write", _MIB, 1000)
         pairs = [
-            (_goodput(_run(plan)), trains_per_second(plan, mtu + ROCE_OVERHEAD) * 8)
+            (goodput(run_plan(plan)), trains_per_second(plan, mtu + ROCE_OVERHEAD) * 8)
             for _ in range(ROUNDS)
         ]
         value, ceiling = _median(pairs)
@@ -56,10 +58,10 @@ def rc_datagram() -> Iterator[Benchmark]:
 def rc_frame() -> Iterator[Benchmark]:
     """RC WRITE in frame mode, packets per second, beside a bare AF_PACKET loop."""
     for mtu, capture in ((1024, "none"), (1024, "all"), (4096, "none")):
-        plan = _plan("frame", mtu, count=100, window=128, capture=capture)
+        plan = plan_of("frame", mtu, "write", _MIB, 100, capture=capture)
         pairs = [
             (
-                _goodput(_run(plan)) / 8 / mtu,
+                goodput(run_plan(plan)) / 8 / mtu,
                 frames_per_second(plan, mtu + FRAME_OVERHEAD),
             )
             for _ in range(ROUNDS)
@@ -78,17 +80,30 @@ def _median(pairs: list[tuple[float, float]]) -> tuple[float, float]:
     return sorted(pairs, key=lambda pair: pair[0] / pair[1])[len(pairs) // 2]
 
 
-def _goodput(flow: FlowResult) -> float:
+def goodput(flow: FlowResult) -> float:
+    """Return the bit/s of payload of a flow that has completed."""
     assert flow.goodput is not None
     return flow.goodput
 
 
-def _plan(mode: str, mtu: int, *, count: int, window: int, capture: str = "none") -> Plan:
-    text = _LAB.format(mode=mode, mtu=mtu, count=count, window=window, capture=capture)
+def plan_of(
+    mode: Mode, mtu: int, op: str, size: int, count: int, *, capture: str = "none"
+) -> Plan:
+    """Return the plan of a lab in which h0 sends so many messages, or reads them."""
+    text = _LAB.format(
+        mode=mode,
+        mtu=mtu,
+        op=op,
+        size=size,
+        count=count,
+        window=_WINDOWS[mode],
+        capture=capture,
+    )
     return plan_lab(load_lab(text))
 
 
-def _run(plan: Plan) -> FlowResult:
+def run_plan(plan: Plan) -> FlowResult:
+    """Run a lab of one flow; return what came of it. RuntimeError where that is nothing."""
     with tempfile.TemporaryDirectory(prefix="fabriclab-bench-") as folder:
         result = run(plan, RunFolder.create(plan.name, Path(folder) / "run"))
     if result.verdict == "fail":

@@ -3,19 +3,22 @@
 from collections.abc import Callable, Iterator
 
 import click
+from rich.markup import escape
 
-from netem.bench.figures import Benchmark, report
+from netem.bench.figures import Benchmark, Table, report
 from netem.cli import options, show
 
 
-def _groups() -> dict[str, Callable[[], Iterator[Benchmark]]]:
-    from netem.bench import codec, lab_start, rc, sim
+def _groups() -> dict[str, Callable[[], Iterator[Benchmark | Table]]]:
+    from netem.bench import codec, lab_start, perftest, rc, sim
     from netem.bench.switch import switch
 
     return {
         "codec": codec.codec,
         "rc-datagram": rc.rc_datagram,
         "rc-frame": rc.rc_frame,
+        "rc-bw": perftest.rc_bw,
+        "rc-lat": perftest.rc_lat,
         "switch": switch,
         "sim": sim.sim,
         "lab-start": lab_start.lab_start,
@@ -30,21 +33,33 @@ def _groups() -> dict[str, Callable[[], Iterator[Benchmark]]]:
 def command(*, names: tuple[str, ...], as_json: bool) -> None:
     """Measure what this host makes of it, each figure with a ceiling.
 
-    GROUP is codec, rc-datagram, rc-frame, switch, sim, lab-start or idle; without, all of them.
-    The ratio to the ceiling travels from machine to machine, the absolute figure does not.
+    GROUP is codec, rc-datagram, rc-frame, rc-bw, rc-lat, switch, sim, lab-start or idle; rc is
+    all that begin so. Without, all of them. The ratio to the ceiling travels from machine to
+    machine, the absolute figure does not. rc-bw and rc-lat print tables as perftest does.
 
-    Example:  fabriclab bench codec rc-frame
+    Example:  fabriclab bench codec rc
     """
     groups = _groups()
-    if unknown := [name for name in names if name not in groups]:
-        raise click.UsageError(f"no group {unknown[0]}; legal: {', '.join(groups)}")
-    found: list[Benchmark] = []
+    chosen: dict[str, None] = {}
     for name in names or groups:
+        some = [group for group in groups if name == group or group.startswith(f"{name}-")]
+        if not some:
+            raise click.UsageError(f"no group {name}; legal: {', '.join(groups)}, rc")
+        chosen |= dict.fromkeys(some)
+    found: list[Benchmark | Table] = []
+    for name in chosen:
         options.complain(f"measuring {name} ...")
         found += groups[name]()
     if as_json:
         options.print_json(report(found))
         return
+    for one in found:
+        if isinstance(one, Table):
+            show.table(
+                one.name,
+                [f">{escape(column)}" for column in one.columns],
+                ([f"{figure:g}" for figure in row] for row in one.rows),
+            )
     show.table(
         "",
         ("what", ">figure", "unit", "ceiling", ">figure", ">ratio"),
@@ -52,6 +67,7 @@ def command(*, names: tuple[str, ...], as_json: bool) -> None:
             (b.name, _plain(b.value), b.unit, b.ceiling.name, _plain(b.ceiling.value),
              f"{b.ratio:.3g}")
             for b in found
+            if isinstance(b, Benchmark)
         ),
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import netem.bench
-from netem.bench.figures import NAME, SCHEMA_VERSION, Benchmark, Ceiling, report
+from netem.bench.figures import NAME, SCHEMA_VERSION, Benchmark, Ceiling, Table, report
 
 SCHEMA = json.loads(Path(netem.bench.__file__).with_name("bench.schema.json").read_text())
 FIGURE = Benchmark("rc-write-4096-datagram", 4e9, "bit/s", Ceiling("bare loop", 16e9))
@@ -31,6 +31,21 @@ def test_a_report_is_strict_json_that_the_schema_accepts():
 def test_a_report_has_the_version_that_the_schema_has():
     assert printed()["schema_version"] == SCHEMA_VERSION
     assert SCHEMA["properties"]["schema_version"] == {"const": SCHEMA_VERSION}
+
+
+def test_a_table_goes_beside_the_figures():
+    table = Table("rc-write-bw-frame", ("#bytes", "MsgRate[Mpps]"), [(2, 0.01)])
+    tree = printed(FIGURE, table)
+    jsonschema.validate(tree, SCHEMA)
+    assert tree["tables"] == [
+        {"name": table.name, "columns": list(table.columns), "rows": [[2, 0.01]]}
+    ]
+    assert len(tree["benchmarks"]) == 1
+
+
+def test_a_table_with_a_row_of_another_width_is_refused():
+    with pytest.raises(ValueError, match="a row has not 2 figures"):
+        Table("x", ("a", "b"), [(1,)])
 
 
 def test_the_ratio_is_value_over_ceiling():
