@@ -33,6 +33,7 @@ NETEM_MAY_USE = {
     "kernel": {"topology", "kernel", "impair"},
     "sockets": {"kernel", "sockets"},
     "guest": {"guest", "kernel"},
+    "verbs": {"topology", "kernel", "sockets", "verbs"},
     "capture": {"topology", "kernel", "sockets", "capture", "clock"},
     "node": {
         "topology", "impair", "host", "kernel", "sockets", "capture", "node", "switch", "clock",

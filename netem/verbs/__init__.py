@@ -1,0 +1,38 @@
+"""Verbs as small classes for trio: queue pairs of ours on an interface or a UDP port.
+
+All that a traffic script needs is here; see README.md for one of twenty lines.
+"""
+
+from netem.verbs.context import Context, open_device
+from netem.verbs.links import VerbsError
+from netem.verbs.objects import CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair
+from netem.verbs.tcp import Endpoint, accept, connect
+from transports.roce.attributes import AddressHandle, QpState
+from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
+from transports.roce.memory import Access
+from transports.roce.work import RecvWr, SendWr, Sge, WrOpcode
+from wire.roce.opcodes import Service
+
+__all__ = [
+    "Access",
+    "AddressHandle",
+    "CompletionQueue",
+    "Context",
+    "Endpoint",
+    "MemoryRegion",
+    "ProtectionDomain",
+    "QpState",
+    "QueuePair",
+    "RecvWr",
+    "SendWr",
+    "Service",
+    "Sge",
+    "VerbsError",
+    "WcOpcode",
+    "WcStatus",
+    "WorkCompletion",
+    "WrOpcode",
+    "accept",
+    "connect",
+    "open_device",
+]

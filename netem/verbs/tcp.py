@@ -1,0 +1,160 @@
+"""Connecting two queue pairs over TCP, in the words of perftest.
+
+Each side tells the other its queue pair, the PSN of its first packet, its address and a memory
+region, in one message of 108 bytes (perftest 4.5; specs/rocev2.md, section 13). The passive
+side is in RTS before it answers, so whatever the active side sends finds it ready.
+"""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Self, TypedDict, Unpack
+
+import trio
+
+from netem.topology.identity import udp_source_port
+from netem.verbs.links import VerbsError
+from netem.verbs.objects import MemoryRegion, QueuePair
+
+PORT = 18515
+PATIENCE_S = 20.0  # for a peer that is still starting
+_LOOK_AGAIN_S = 0.05
+_SIZE = 108
+_MESSAGE = re.compile(
+    rb"[0-9a-f]{4}:([0-9a-f]{4}):([0-9a-f]{6}):([0-9a-f]{6}):([0-9a-f]{8}):([0-9a-f]{16}):"
+    rb"((?:[0-9a-f]{2}:){16})[0-9a-f]{8}:\0"
+)
+_V4_MAPPED = bytes(10) + b"\xff\xff"
+
+
+class QpOptions(TypedDict, total=False):
+    """What else `QueuePair.connect` takes."""
+
+    path_mtu: int
+    access: int
+    max_rd_atomic: int
+    max_dest_rd_atomic: int
+    timeout: int
+    retry_cnt: int
+    rnr_retry: int
+    min_rnr_timer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What a peer must know of a queue pair, and of the memory that it may use there."""
+
+    qp_num: int
+    psn: int
+    address: str
+    addr: int = 0
+    r_key: int = 0
+    max_rd_atomic: int = 1  # READs and atomics that this end answers at once
+
+    def pack(self) -> bytes:
+        """Return perftest's message, 108 bytes."""
+        gid = ":".join(f"{byte:02x}" for byte in _gid(self.address))
+        return (
+            f"0000:{self.max_rd_atomic:04x}:{self.qp_num:06x}:{self.psn:06x}"
+            f":{self.r_key:08x}:{self.addr:016x}:{gid}:00000000:\0"
+        ).encode()
+
+    @classmethod
+    def unpack(cls, message: bytes) -> Self:
+        """Return what a message says; VerbsError for anything else. Total."""
+        match = _MESSAGE.fullmatch(message)
+        if match is None:
+            raise VerbsError(f"no message of perftest's: {message[:_SIZE]!r}")
+        reads, qp_num, psn, r_key, addr = (int(match[i], 16) for i in range(1, 6))
+        gid = ipaddress.IPv6Address(bytes.fromhex(match[6].replace(b":", b"").decode()))
+        address = str(gid.ipv4_mapped or gid)
+        return cls(qp_num, psn, address, addr, r_key, reads)
+
+
+async def accept(
+    qp: QueuePair,
+    memory: MemoryRegion | None = None,
+    *,
+    port: int = PORT,
+    **options: Unpack[QpOptions],
+) -> Endpoint:
+    """Wait for one peer on TCP `port`, connect `qp` with it, and return what it said.
+
+    It is told of `memory`. `options` are those of `QueuePair.connect`.
+    """
+    [own] = [str(ipaddress.ip_address(ip)) for ip in qp.context.addresses[:1]]
+    listener = (await trio.open_tcp_listeners(port, host=own))[0]
+    async with listener:
+        stream = await listener.accept()
+    async with stream:
+        theirs = Endpoint.unpack(await read_exactly(stream, _SIZE))
+        ours = endpoint(qp, theirs.address, memory)
+        await _connect(qp, ours, theirs, options)
+        await stream.send_all(ours.pack())
+    return theirs
+
+
+async def connect(
+    qp: QueuePair,
+    remote: str,
+    memory: MemoryRegion | None = None,
+    *,
+    port: int = PORT,
+    **options: Unpack[QpOptions],
+) -> Endpoint:
+    """Connect `qp` with the queue pair of the one who waits in `accept` at `remote`.
+
+    Return what it said. A peer that does not listen yet is waited for, PATIENCE_S seconds.
+    """
+    ours = endpoint(qp, remote, memory)
+    async with await open_stream(remote, port) as stream:
+        await stream.send_all(ours.pack())
+        theirs = Endpoint.unpack(await read_exactly(stream, _SIZE))
+        await _connect(qp, ours, theirs, options)
+    return theirs
+
+
+def endpoint(qp: QueuePair, remote: str, memory: MemoryRegion | None = None) -> Endpoint:
+    """Return what `remote` must know of `qp` and `memory`; the first PSN is drawn."""
+    local = str(ipaddress.ip_address(qp.context.local_ip(remote)))
+    psn = qp.context.rng.randrange(1 << 24)
+    if memory is None:
+        return Endpoint(qp.qp_num, psn, local, max_rd_atomic=16)
+    return Endpoint(qp.qp_num, psn, local, memory.addr, memory.r_key, 16)
+
+
+async def open_stream(
+    remote: str, port: int, patience_s: float = PATIENCE_S
+) -> trio.SocketStream:
+    """Return a TCP connection; OSError where nobody has listened for `patience_s` seconds."""
+    deadline = trio.current_time() + patience_s
+    while True:
+        try:
+            return await trio.open_tcp_stream(remote, port)
+        except OSError:
+            if trio.current_time() > deadline:
+                raise
+        await trio.sleep(_LOOK_AGAIN_S)
+
+
+async def read_exactly(stream: trio.SocketStream, size: int) -> bytes:
+    """Return `size` bytes; VerbsError where the peer hangs up before."""
+    data = bytearray()
+    while len(data) < size:
+        piece = await stream.receive_some(size - len(data))
+        if not piece:
+            raise VerbsError(f"the peer hung up after {len(data)} of {size} bytes")
+        data += piece
+    return bytes(data)
+
+
+async def _connect(qp: QueuePair, ours: Endpoint, theirs: Endpoint, options: QpOptions) -> None:
+    port = udp_source_port(qp.qp_num, theirs.qp_num)
+    ah = await qp.context.create_ah(theirs.address, udp_source_port=port)
+    options.setdefault("max_rd_atomic", max(1, theirs.max_rd_atomic))
+    await qp.connect(ah, theirs.qp_num, sq_psn=ours.psn, rq_psn=theirs.psn, **options)
+
+
+def _gid(address: str) -> bytes:
+    packed = ipaddress.ip_address(address).packed
+    return packed if len(packed) == 16 else _V4_MAPPED + packed
