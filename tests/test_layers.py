@@ -32,7 +32,7 @@ NETEM_MAY_USE = {
     "switch": {"topology", "impair", "host", "switch"},
     "kernel": {"topology", "kernel", "impair"},
     "sockets": {"kernel", "sockets"},
-    "guest": {"guest", "kernel"},
+    "guest": {"topology", "kernel", "guest"},
     "verbs": {"topology", "kernel", "sockets", "verbs"},
     "capture": {"topology", "kernel", "sockets", "capture", "clock"},
     "node": {

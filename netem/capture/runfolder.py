@@ -4,7 +4,8 @@
     lab.pcapng     the whole lab, merged and ordered by time
     events.jsonl   one JSON object a line: ts_ns, node, event, and what explains it
     samples.jsonl  queues and rates over time, if the lab wants samples (samples.schema.json)
-    nodes/         NAME.log, what a node said; NAME.spool, its frames until the merge
+    nodes/         NAME.log, what a node said; NAME.out, what its command said; NAME.spool,
+                   its frames until the merge
 
 The default is `./fabriclab-runs/LAB-N`. Making the folder is what takes the number, so two labs
 that start at once get two numbers.
@@ -86,6 +87,10 @@ class RunFolder:
     def log(self, name: str) -> Path:
         """Return where the node (or wire, or sniffer) of that name writes what it says."""
         return self.nodes / f"{_as_file(name)}.log"
+
+    def output(self, name: str) -> Path:
+        """Return where what the command of a node says is written."""
+        return self.nodes / f"{_as_file(name)}.out"
 
     def spool(self, name: str) -> Path:
         """Return where the node (or wire, or sniffer) of that name appends its frames."""

@@ -56,6 +56,9 @@ def result(run: RunResult, folder: str) -> None:
         table("", columns, (_flow_row(flow, slowed=slowed) for flow in run.flows))
     if paused := _paused(run):
         click.echo(f"pauses obeyed: {paused}")
+    for command in run.commands:
+        code = "had not ended" if command.code is None else f"ended with {command.code}"
+        click.echo(f"{command.node}: {command.command}: {code}, see {folder}/{command.output}")
     for fault in run.faults:
         touched = "" if fault.touched is None else f", touched {fault.touched} frames"
         fired = f"fired {fault.fired} of {fault.wanted}{touched}"

@@ -55,6 +55,16 @@ class Agent:
                 texts.append(file.read().decode(errors="replace"))
         return {"code": process.returncode, "out": texts[0], "err": texts[1]}
 
+    def look(self, pid: int, offset: int) -> dict[str, int | str | None]:
+        """Return what a program has put out from `offset` on, and its exit code once it ends.
+
+        The output is in hex: a piece may end in the middle of a character.
+        """
+        process, out, _ = self._started[pid]
+        code = process.poll()  # before the output is read, so that nothing comes after it
+        size = os.fstat(out).st_size
+        return {"code": code, "out": os.pread(out, size - offset, offset).hex()}
+
     def insert(self, name: str) -> None:
         """Load one module; one that is there already is no failure."""
         if not Path("/sys/module", name).exists():

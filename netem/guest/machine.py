@@ -16,7 +16,8 @@ import os
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
@@ -29,6 +30,7 @@ Json: TypeAlias = Any  # whatever JSON can say; who asks knows what it gets
 
 BOOT_LIMIT_S = 120.0  # 6 to 12 s on a quiet host
 LIMIT_S = 120.0
+LOOK_AGAIN_S = 0.1
 
 _CLOCKS = {
     "real": ("-accel", "tcg,thread=multi"),
@@ -122,6 +124,23 @@ class Guest:
         """Wait for a started program, or kill it; return `code`, `out` and `err`."""
         done: dict[str, Any] = self.ask("wait", limit_s + 10.0, pid=pid, limit_s=limit_s)
         return done
+
+    def follow(self, pid: int, limit_s: float = LIMIT_S) -> Iterator[bytes | int]:
+        """Yield what a started program puts out, as it comes, and at last its exit code.
+
+        GuestError where it has not ended after `limit_s` seconds.
+        """
+        offset, give_up = 0, time.monotonic() + limit_s
+        while time.monotonic() < give_up:
+            seen = self.ask("look", pid=pid, offset=offset)
+            if piece := bytes.fromhex(seen["out"]):
+                offset += len(piece)
+                yield piece
+            if seen["code"] is not None:
+                yield seen["code"]
+                return
+            time.sleep(LOOK_AGAIN_S)
+        raise GuestError(f"the program has not ended after {limit_s:.0f} s")
 
     def load(self, module: str) -> None:
         """Load a kernel module and all that it needs."""

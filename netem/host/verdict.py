@@ -29,6 +29,7 @@ from netem.impair.model import GilbertElliott, Impairment, Loss, RandomLoss
 from netem.topology.expectations import RATES, STATEMENTS, TIMES
 from netem.topology.outcome import (
     CaptureReport,
+    CommandReport,
     DirectionReport,
     ExpectationReport,
     FaultReport,
@@ -73,6 +74,7 @@ def evaluate(
     trouble: str = "",
     capture: CaptureReport | None = None,
     fates: Sequence[FaultReport] = (),
+    commands: Sequence[CommandReport] = (),
 ) -> Evaluation:
     """Judge a run that took `duration` of emulated time.
 
@@ -95,6 +97,7 @@ def evaluate(
     ]
     failures = [
         trouble,
+        *(_command_failure(command) for command in commands),
         *(_flow_failure(flow) for flow in flows if flow.verdict == "fail"),
         *(f"{e.name}: {e.got}" for e in expectations if e.verdict == "fail"),
     ]
@@ -110,6 +113,15 @@ def evaluate(
         why = f"{why}; {lateness.remark}"
     verdict: Verdict = "fail" if any(failures) else "inconclusive" if any(doubts) else "pass"
     return Evaluation(verdict, why, flows, links, faults, expectations, lateness)
+
+
+def _command_failure(command: CommandReport) -> str:
+    """Say in one line how a command failed; nothing where it did not."""
+    if command.code is None:
+        return f"the command of {command.node} had not ended; see {command.output}"
+    if command.code:
+        return f"the command of {command.node} ended with {command.code}; see {command.output}"
+    return ""
 
 
 # -- flows -----------------------------------------------------------------------------------

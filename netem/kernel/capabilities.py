@@ -73,6 +73,8 @@ def needs(plan: Plan | None = None) -> Iterator[str]:
     yield "netns"
     if plan is not None and any(node.kind == "bridge" for node in plan.nodes):
         yield "bridge"
+    if plan is not None and any(node.kind == "guest" for node in plan.nodes):
+        yield from ("bridge", "tap", "qemu_guest")
     if plan is not None:
         yield from _needs_of_tc(plan)
 

@@ -48,6 +48,11 @@ def tap_name(port: str) -> str:
     return f"k{port}"
 
 
+def guest_bridge(port: str) -> str:
+    """Return the name of the bridge between a guest's port and the TAP of its card."""
+    return f"b{port}"
+
+
 def stand_in(tap: str) -> str:
     """Return the process's end of `tap` where that is a veth, on hosts without TAPs for us."""
     return f"w{tap[1:]}"
@@ -340,7 +345,7 @@ def _node(node: NodePlan, indexes: Iterator[int] | None) -> Iterator[Step]:
     name = node.name
     yield Up(Stage.UP, name, "lo")
     is_kernel = node.kind == "linux" or (node.kind == "host" and node.mode == "datagram")
-    has_stack = is_kernel or node.stack == "kernel"
+    has_stack = is_kernel or (node.kind == "host" and node.stack != "none")
     if has_stack:
         yield from _parameters(name, Stage.NAMESPACE, sysctl.quiet("default"))
         yield from _parameters(name, Stage.NAMESPACE, sysctl.ping_for_all())
@@ -353,7 +358,9 @@ def _node(node: NodePlan, indexes: Iterator[int] | None) -> Iterator[Step]:
         yield from _bridge(name)
     for port in node.ports:
         yield Features(Stage.INTERFACE, name, port.name, port.trains)
-        if node.kind == "bridge":
+        if node.kind == "guest":
+            yield from _guest_port(name, port)
+        elif node.kind == "bridge":
             yield Up(Stage.UP, name, port.name)
             yield _ip(name, "link", "set", "dev", port.name, "master", BRIDGE)
         elif is_kernel:
@@ -372,7 +379,7 @@ def _routes(node: NodePlan, *, is_kernel: bool) -> Iterator[tuple[str, ...]]:
         return routes.router(node)
     if is_kernel:
         return routes.host(node, {port.name: port.name for port in node.ports})
-    if node.stack == "kernel":
+    if node.kind == "host" and node.stack != "none":
         return routes.host(node, {port.name: tap_name(port.name) for port in node.ports})
     return iter(())
 
@@ -382,6 +389,34 @@ def _bridge(node: str) -> Iterator[Step]:
     yield from _parameters(node, Stage.NAMESPACE, sysctl.no_ipv6("default"))
     settings = ("stp_state", "0", "forward_delay", "0", "mcast_snooping", "0")
     yield _ip(node, "link", "add", "name", BRIDGE, "up", "type", "bridge", *settings)
+
+
+def _guest_port(node: str, port: PortPlan) -> Iterator[Step]:
+    """Join a port with the TAP that the guest's card is at; nothing here has an address.
+
+    The port gives its MAC to the card: a bridge keeps to itself what is for one of its own.
+    """
+    bridge, tap = guest_bridge(port.name), tap_name(port.name)
+    yield from _parameters(node, Stage.NAMESPACE, sysctl.no_ipv6("default"))
+    yield Up(Stage.UP, node, port.name)
+    settings = ("stp_state", "0", "forward_delay", "0", "mcast_snooping", "0")
+    mtu = ("mtu", str(port.mtu))
+    yield _ip(node, "link", "add", "name", bridge, *mtu, "up", "type", "bridge", *settings)
+    yield _ip(node, "tuntap", "add", "dev", tap, "mode", "tap")
+    yield _ip(node, "link", "set", "dev", port.name, "address", f"06{port.mac[2:]}")
+    for end in (port.name, tap):
+        yield _ip(node, "link", "set", "dev", end, *mtu, "master", bridge, "up")
+
+
+def guest_lines(node: NodePlan) -> Iterator[str]:
+    """Yield what `ip` is to do inside a guest whose cards are called as the plan's ports."""
+    for port in node.ports:
+        yield f"link set dev {port.name} mtu {port.mtu} up"
+        for step in _addresses(node, port, port.name):
+            if isinstance(step, Command):
+                yield " ".join(map(str, step.words))
+    for words in routes.host(node, {port.name: port.name for port in node.ports}):
+        yield " ".join(words)
 
 
 def _own_port(node: str, interface: str) -> Iterator[Step]:

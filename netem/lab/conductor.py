@@ -44,6 +44,7 @@ from netem.kernel.sandbox import (
 from netem.kernel.steps import execute, steps, wire_name
 from netem.lab.job import Job, Outcome, ToLauncher
 from netem.lab.lives import Lives
+from netem.lab.programs import Programs
 from netem.node import tc
 from netem.node.client import ControlError, NodeClient, connect
 from netem.node.excerpt import excerpt
@@ -61,18 +62,19 @@ IMPAIRED_BY_US = ("host", "switch")
 
 def conduct(job: Job, channel: socket.socket) -> int:
     """Be pid 1 for one lab; return its exit code."""
+    programs = Programs(job, hosts_text(job))
     try:
-        pids, sniffer, lives = _build(job)
+        pids, sniffer, lives = _build(job, programs)
     except KernelError as error:
         _tell(channel, ToLauncher(refused=str(error)))
         return 1
-    outcome = trio.run(_Conductor(job, channel, pids, sniffer, lives).run)
+    outcome = trio.run(_Conductor(job, channel, pids, sniffer, lives, programs=programs).run)
     with contextlib.suppress(OSError):  # a lab that stays has no launcher any more
         _tell(channel, ToLauncher(outcome=outcome))
     return 0
 
 
-def _build(job: Job) -> tuple[dict[str, int], Sniffer | None, Lives]:
+def _build(job: Job, programs: Programs) -> tuple[dict[str, int], Sniffer | None, Lives]:
     """Fork every process and make every link; the nodes are running when this returns."""
     plan = job.plan
     mount_hosts(hosts_text(job))
@@ -80,7 +82,7 @@ def _build(job: Job) -> tuple[dict[str, int], Sniffer | None, Lives]:
     folder = RunFolder(job.folder)
     warm_up(plan)
     with shared(plan.capture.max_bytes) as budget:
-        runs = _runs(job, budget)
+        runs = _runs(job, budget, programs)
         with ExitStack() as files:
             outputs = {name: _opened_log(folder, name, files) for name in runs}
             pids = fork_nodes(runs, gate=gate, outputs=outputs)
@@ -89,12 +91,13 @@ def _build(job: Job) -> tuple[dict[str, int], Sniffer | None, Lives]:
         lives = Lives(job, pids, budget)
         if kernel_shares(plan):
             pids[tc.NAME] = _fork_tc(job, pids)
+        programs.fork(pids)
     _write_pids(pids)
     gate.open()
     return pids, sniffer, lives
 
 
-def _runs(job: Job, budget: Budget) -> dict[str, Callable[[], None]]:
+def _runs(job: Job, budget: Budget, programs: Programs) -> dict[str, Callable[[], None]]:
     """Return what each process of the lab is to do, by its name."""
     plan, folder = job.plan, job.folder
     runs: dict[str, Callable[[], None]] = {}
@@ -104,6 +107,8 @@ def _runs(job: Job, budget: Budget) -> dict[str, Callable[[], None]]:
             runs[node.name] = partial(
                 node_process, part, node.name, RUNTIME, folder, job.epoch, budget=budget
             )
+        elif node.kind == "guest":
+            runs[node.name] = programs.guest(node)
         else:
             runs[node.name] = hold
     for link in plan.links:
@@ -148,6 +153,8 @@ class _Conductor:
         pids: Mapping[str, int],
         sniffer: Sniffer | None,
         lives: Lives,
+        *,
+        programs: Programs,
     ) -> None:
         self._job = job
         self._plan = job.plan
@@ -155,6 +162,7 @@ class _Conductor:
         self._pids = dict(pids)
         self._sniffer = sniffer
         self._lives = lives
+        self._programs = programs
         self._deaths: dict[str, trio.Event] = {}  # of nodes that are to be dead by now
         self._births: dict[str, trio.Event] = {}  # of nodes that are beginning anew
         self._fates: Counter[int] = Counter()  # kills and restarts, by their fault
@@ -173,12 +181,15 @@ class _Conductor:
             nursery.start_soon(self._obey)
             async with AsyncExitStack() as stack:
                 await self._greet(stack)
+                await self._await_guests()
                 for client in self._clients.values():
                     nursery.start_soon(self._listen, client)
                 started = time.monotonic_ns() + START_DELAY_NS
                 if self._sniffer is not None:
                     self._sniffer.start(started)
                 await self._tell_all("start", at=started)
+                self._programs.begin()
+                nursery.start_soon(self._programs.follow, self._look_whether_done)
                 for event in self._plan.events:
                     if event.do in {"kill", "restart"}:
                         nursery.start_soon(self._meet, event, started)
@@ -190,6 +201,7 @@ class _Conductor:
                     await birth.wait()
                 self._stopping = True
                 self._outcome.duration = self._emulated_since(started)
+                self._outcome.commands = self._programs.reports()
                 self._outcome.fates = fates(self._plan.events, self._fates)
                 async with trio.open_nursery() as stops:
                     for client in self._clients.values():
@@ -215,9 +227,21 @@ class _Conductor:
                 return
             self._clients[name] = client
 
+    async def _await_guests(self) -> None:
+        """Wait until all guests are ready, or the run is over before it begins."""
+        async with trio.open_nursery() as nursery:
+
+            async def end() -> None:
+                await self._over.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(end)
+            if trouble := await self._programs.ready():
+                self._fail(trouble)
+            nursery.cancel_scope.cancel()
+
     async def _wait(self) -> None:
-        if self._coordinator.done and not self._job.stay:
-            return
+        self._look_whether_done()
         limit = float("inf") if self._job.stay else self._plan.limit_s
         with trio.move_on_after(limit) as scope:
             await self._over.wait()
@@ -240,11 +264,14 @@ class _Conductor:
     async def _go_on(self, released: Sequence[int]) -> None:
         """Let work begin that waited for these items, or the run end."""
         self._say(ToLauncher(done=self._coordinator.finished, total=self._coordinator.total))
-        if self._coordinator.done and not self._job.stay:
-            self._over.set()
-            return
+        self._look_whether_done()
         for waited_for in released:
             await self._tell_all("release", item=waited_for)
+
+    def _look_whether_done(self) -> None:
+        """End the run when there is nothing left to wait for."""
+        if self._coordinator.done and self._programs.done and not self._job.stay:
+            self._over.set()
 
     async def _tell_all(self, do: str, **fields: int) -> None:
         for client in tuple(self._clients.values()):
@@ -338,6 +365,9 @@ class _Conductor:
                 return
             if not pid:
                 return
+            if self._programs.ended(pid, status):
+                self._look_whether_done()
+                continue
             name = next((name for name, node in self._pids.items() if node == pid), None)
             if name is not None and not self._stopping:
                 del self._pids[name]

@@ -12,6 +12,7 @@ from netem.host.verdict import evaluate
 from netem.topology.outcome import (
     SCHEMA_VERSION,
     CaptureReport,
+    CommandReport,
     FaultReport,
     NodeReport,
     RunResult,
@@ -31,6 +32,7 @@ def finish(
     duration: Ns,
     trouble: str = "",
     fates: Sequence[FaultReport] = (),
+    commands: Sequence[CommandReport] = (),
 ) -> RunResult:
     """Merge the spools, judge the run and write run.json; return what was written.
 
@@ -46,6 +48,7 @@ def finish(
         trouble=trouble,
         capture=capture if wanted else None,
         fates=fates,
+        commands=commands,
     )
     result = RunResult(
         schema_version=SCHEMA_VERSION,
@@ -64,6 +67,7 @@ def finish(
         lateness=judged.lateness,
         capture=capture,
         counters=counters(reports),
+        commands=list(commands),
     )
     try:
         folder.write_result(result)

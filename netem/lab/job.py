@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from netem.topology.outcome import FaultReport, NodeReport
+from netem.topology.outcome import CommandReport, FaultReport, NodeReport
 from netem.topology.plan import Plan
 from transports.clock import Ns
 
@@ -31,6 +31,7 @@ class Outcome(Struct):
     failures: list[str] = field(default_factory=list)  # "node h1 was killed by SIGKILL"
     interrupted: bool = False
     timed_out: bool = False
+    commands: list[CommandReport] = field(default_factory=list)
     fates: list[FaultReport] = field(default_factory=list)  # of nodes killed and restarted
 
 

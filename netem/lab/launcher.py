@@ -20,6 +20,7 @@ from netem.kernel.run import KernelError
 from netem.kernel.sandbox import Sandbox
 from netem.lab.conductor import conduct
 from netem.lab.job import Job, Outcome, Progress, ToLauncher
+from netem.lab.programs import start_limit_s
 
 GRACE_S = 60.0  # beyond the lab's own limit: starting, stopping, reporting
 SILENCE_S = 2.0  # from hanging up to the end of a process
@@ -43,7 +44,7 @@ def no_progress(done: int, total: int) -> None:
 def launch(job: Job, progress: Progress = no_progress) -> Outcome:
     """Run a lab from its first namespace to its last report. Raises KernelError, StartError."""
     with _Interrupts() as interrupts, Sandbox.enter(partial(conduct, job)) as sandbox:
-        limit = time.monotonic() + job.plan.limit_s + GRACE_S
+        limit = time.monotonic() + job.plan.limit_s + GRACE_S + start_limit_s(job.plan)
         asked = False
         for message in _messages(sandbox.channel, interrupts, limit):
             if message is None and asked:
@@ -70,8 +71,9 @@ def stay(job: Job) -> Sandbox:
     why = "the lab ended before it was ready"
     with _Interrupts() as interrupts:
         sandbox = Sandbox.enter(partial(conduct, job))
+        limit = time.monotonic() + GRACE_S + start_limit_s(job.plan)
         try:
-            for message in _messages(sandbox.channel, interrupts, time.monotonic() + GRACE_S):
+            for message in _messages(sandbox.channel, interrupts, limit):
                 if message is None:
                     why = "interrupted"
                     break

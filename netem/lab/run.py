@@ -24,6 +24,7 @@ def run(plan: Plan, folder: RunFolder, progress: Progress = no_progress) -> RunR
         duration=outcome.duration,
         trouble=trouble(plan, outcome),
         fates=outcome.fates,
+        commands=outcome.commands,
     )
 
 

@@ -144,7 +144,7 @@ class _Site:
             socket = self._open(PacketSocket, port.name)
             plan = fitted(plan, node.name, socket.frames_held)
             tap = None
-            if node.stack == "kernel":
+            if node.stack != "none":
                 tap = self._open(Tap, tap_name(port.name))
             ports.append(
                 Port(
@@ -155,6 +155,7 @@ class _Site:
                     egress_of(plan, node, port),
                     ingress=ingress_of(plan, node, port),
                     tap=tap,
+                    has_roce=node.stack != "programs",
                     recorder=self._spool if name in self._index else None,
                     index=self._index.get(name, 0),
                     peer_index=self._index.get(port.peer, 0),

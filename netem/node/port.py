@@ -67,6 +67,7 @@ class Port(LinkEnd):
         *,
         ingress: Egress | None = None,
         tap: KernelTap | None = None,
+        has_roce: bool = True,
         recorder: Recorder | None = None,
         index: int = 0,
         peer_index: int = 0,
@@ -75,13 +76,15 @@ class Port(LinkEnd):
         """`key` is the machine's name for the port.
 
         `recorder` is None where the link is not captured; `index` is the port's place in the
-        recorder's header, `peer_index` that of the kernel end which `ingress` acts for.
+        recorder's header, `peer_index` that of the kernel end which `ingress` acts for. Without
+        `has_roce` the machine gets nothing: all that arrives is for the kernel.
         `carrier` shows that kernel whether the link has one.
         """
         super().__init__(name, egress, ingress=ingress, peer=peer)
         self.key = key
         self.socket = socket
         self.tap = tap
+        self._has_roce = has_roce
         self._carrier = carrier
         self.outgoing: list[ReadBuffer] = []  # recorded, not yet with the kernel
         self.direct: list[
@@ -156,7 +159,7 @@ class Port(LinkEnd):
 
     def _sort(self, frame: ReadBuffer, receive: Receive, now: Ns) -> None:
         """Give a frame that arrived to the machine or to the kernel."""
-        if self.tap is None or is_for_machine(frame):
+        if self.tap is None or (self._has_roce and is_for_machine(frame)):
             receive(self.key, frame, now)
             return
         try:

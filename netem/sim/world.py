@@ -149,9 +149,12 @@ class _World:
     def _machine(self, node: NodePlan) -> Node:
         match node.kind:
             case "host":
+                if node.command:
+                    why = "runs a program, which cannot be simulated"
+                    raise CannotSimulateError(f"{node.name} {why}")
                 if node.mode == "datagram":
                     self._note(f"{node.name}: simulated in frame mode")
-                if node.stack == "kernel":
+                if node.stack != "none":
                     self._note(f"{node.name}: simulated without a kernel's stack")
                 kind = Host if self._plan.sample is None else SampledHost
                 host = kind(self._plan, node.name)

@@ -70,7 +70,7 @@ def _numbered(nodes: dict[str, NodeSpec]) -> dict[str, NodeSpec]:
     hosts = others = 0
     numbered = {}
     for name, spec in nodes.items():
-        if spec.kind == "host":
+        if spec.kind in {"host", "guest"}:
             numbered[name] = replace(spec, number=hosts)
             hosts += 1
         else:

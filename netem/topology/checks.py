@@ -21,6 +21,7 @@ from netem.topology.oversize import too_small
 from netem.topology.routing import Ground, Routing
 from netem.topology.settings import (
     direction_impairment,
+    in_wall_time,
     kind_of,
     link_engine,
     link_mtu,
@@ -48,6 +49,8 @@ def check(lab: Lab, problems: list[str]) -> None:
         problems.append("limit: 0s ends the run before it begins; write for example 60s")
     if lab.sample is not None and lab.sample < MIN_SAMPLE:
         problems.append("sample: shorter than a microsecond; write for example 50us, or none")
+    if (name := in_wall_time(lab)) and lab.dilation not in {None, 1}:
+        problems.append(f"dilation: {name} lives in wall time; write dilation: 1")
     used: dict[str, str] = {}
     ends = [_ends(lab, link, used, problems) for link in lab.topology.links]
     of_nodes = list(node_problems(lab))

@@ -12,7 +12,7 @@ from netem.topology.dilation import HIGHEST, Need
 from netem.topology.link_model import Engine, LinkSpec
 from netem.topology.model import Lab
 from netem.topology.plan import ChangePlan
-from netem.topology.settings import link_engine
+from netem.topology.settings import in_wall_time, link_engine
 from netem.topology.units import format_rate, format_time
 from transports.clock import US, Ns
 
@@ -124,7 +124,8 @@ def _remarks(
 ) -> Iterator[str]:
     if needed.factor > dilation:
         least = min(needed.rounded, HIGHEST)
-        advice = f"auto takes {least}" if least > dilation else "lower its rates"
+        is_free = least > dilation and not in_wall_time(lab)
+        advice = f"auto takes {least}" if is_free else "lower its rates"
         yield (
             f"dilation {dilation} is too small for this host: {needed.shortfall(dilation)};"
             f" {advice}"

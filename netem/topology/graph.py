@@ -39,7 +39,7 @@ def rows(plan: Plan) -> list[list[str]]:
         a, b = _ends(link)
         neighbours[a].append(b)
         neighbours[b].append(a)
-    row = [node.name for node in plan.nodes if node.kind == "host"]
+    row = [node.name for node in plan.nodes if node.kind in {"host", "guest"}]
     far = dict.fromkeys(row, 0)
     found = []
     while row:

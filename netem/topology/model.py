@@ -94,9 +94,9 @@ TRANSPORT_NAME = Name(
 
 Family = Literal["ipv6", "ipv4"]
 Ecn = Literal["off", "ect0", "ect1"]
-NodeKind = Literal["host", "switch", "linux", "bridge"]
+NodeKind = Literal["host", "switch", "linux", "bridge", "guest"]
 ModeKey = Annotated[Mode | None, OneOf(("frame", "datagram"))]
-StackKey = Annotated[Stack | None, OneOf(("none", "kernel"))]
+StackKey = Annotated[Stack | None, OneOf(("none", "kernel", "programs"))]
 FamilyKey = Annotated[Family | None, OneOf(("ipv6", "ipv4"))]
 Pattern = Literal["permutation", "incast", "ring", "all_to_all"]
 
@@ -136,12 +136,13 @@ class HostKeys(Spec, frozen=True, kw_only=True):
 class NodeSpec(SwitchKeys, frozen=True, kw_only=True):
     """One node. Its kind says which of the keys it may have."""
 
-    kind: Annotated[
-        NodeKind | None, OneOf(("host", "switch", "linux", "bridge"), not_yet=("guest",))
-    ] = None  # a host, unless a generator made something else of this name
+    kind: Annotated[NodeKind | None, OneOf(("host", "switch", "linux", "bridge", "guest"))] = (
+        None  # a host, unless a generator made something else of this name
+    )
     mode: ModeKey = None
     stack: StackKey = None
     family: FamilyKey = None
+    command: Annotated[str | None, Word("ibv_rc_pingpong -g 1 h0")] = None  # for a shell
     usid: Annotated[int | None, USID] = None
     sids: Annotated[tuple[SidSpec, ...], Items(Keys(SidSpec), MAX_SIDS)] = ()
     steer: Annotated[tuple[SteerSpec, ...], Items(Keys(SteerSpec), MAX_SIDS)] = ()

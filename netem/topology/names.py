@@ -46,11 +46,13 @@ def check_port_name(port: str, kind: str) -> None:
             f"{shown(port)} has {len(port)} characters; the kernel allows an interface"
             f" {MAX_INTERFACE_NAME}"
         )
-    if kind == "host":
+    if kind in {"host", "guest"}:
         match = _HOST_PORT.fullmatch(port)
         if match is None or int(match[1]) >= MAX_HOST_PORTS:
             last = MAX_HOST_PORTS - 1
-            raise NameRefusedError(f"{shown(port)} is no port of a host; legal: p0 to p{last}")
+            raise NameRefusedError(
+                f"{shown(port)} is no port of a {kind}; legal: p0 to p{last}"
+            )
     elif _OTHER_PORT.fullmatch(port) is None:
         raise NameRefusedError(f"{shown(port)} is no port of a {kind}; legal: e0 to e9999")
 

@@ -6,7 +6,7 @@ from netem.topology.errors import shown
 from netem.topology.headroom import Cable
 from netem.topology.model import HostKeys, Lab, NodeSpec
 from netem.topology.reading import keys_of
-from netem.topology.settings import kind_of, switch_keys, traits
+from netem.topology.settings import HostTraits, kind_of, switch_keys, traits
 from netem.topology.srv6 import ADJACENT, DECAPSULATING, PathError, Srv6, usid_of
 from netem.topology.srv6_model import SidSpec
 from netem.topology.switch_model import SwitchKeys
@@ -17,7 +17,8 @@ _SWITCH_KEYS = frozenset(keys_of(SwitchKeys))
 _HOST_KEYS = frozenset(keys_of(HostKeys))
 _ROUTER_KEYS = frozenset({"usid", "sids", "steer"})
 ALLOWED = {
-    "host": _HOST_KEYS | {"sids"},
+    "host": _HOST_KEYS | {"sids", "command"},
+    "guest": frozenset({"family", "command"}),
     "switch": _SWITCH_KEYS | _ROUTER_KEYS,
     "linux": _ROUTER_KEYS,
     "bridge": frozenset[str](),
@@ -48,6 +49,7 @@ def node_problems(lab: Lab) -> Iterator[str]:
                     f"topology.nodes.{name}: datagram mode is IPv6 only;"
                     " write family: ipv6 or mode: frame"
                 )
+            yield from _program_problems(name, node, host)
         elif kind == "switch":
             if not common and _SWITCH_KEYS.intersection(written):
                 own = problems(switch_keys(lab, node))
@@ -57,6 +59,15 @@ def node_problems(lab: Lab) -> Iterator[str]:
                     f"{node.location}.{key}: a switch that bridges has none"
                     for key in sorted(_ROUTER_KEYS.intersection(written))
                 )
+
+
+def _program_problems(name: str, node: NodeSpec, host: HostTraits) -> Iterator[str]:
+    """Yield what a host has no network for."""
+    where = f"topology.nodes.{name}"
+    if host.stack == "programs" and host.mode == "datagram":
+        yield f"{where}: RoCE is left to programs in frame mode only; write stack: kernel"
+    if node.command is not None and host.stack == "none" and host.mode == "frame":
+        yield f"{where}.command: has no network with stack: none; write stack: programs"
 
 
 def _is_written(node: NodeSpec, key: str) -> bool:

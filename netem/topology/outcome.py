@@ -94,6 +94,17 @@ class CaptureReport(Struct, forbid_unknown_fields=True):
     remark: str = ""
 
 
+class CommandReport(Struct, forbid_unknown_fields=True):
+    """How the command of a host or guest ended."""
+
+    node: str
+    command: str
+    code: (
+        int | None
+    )  # as a shell's exit code, a signal's number below 0; None: it had not ended
+    output: str  # the file with what it said, in the run folder
+
+
 class NodeReport(Struct, forbid_unknown_fields=True):
     """What one node says at the end of a run."""
 
@@ -152,3 +163,4 @@ class RunResult(Struct, forbid_unknown_fields=True):
     lateness: Lateness
     capture: CaptureReport
     counters: dict[str, dict[str, int]]
+    commands: list[CommandReport] = []

@@ -26,7 +26,7 @@ from transports.roce.congestion.control import CongestionConfig
 
 NodeKind = Literal["host", "bridge", "linux", "guest", "switch"]
 Mode = Literal["frame", "datagram"]
-Stack = Literal["none", "kernel"]
+Stack = Literal["none", "kernel", "programs"]
 Op = Literal[
     "send", "send_imm", "send_inv", "write", "write_imm", "read", "cmp_swap", "fetch_add"
 ]
@@ -141,7 +141,7 @@ class QpPlan(Frozen, frozen=True):
 
 
 class NodePlan(Frozen, frozen=True):
-    """One node: a process of ours, or a kernel bridge or router."""
+    """One node: a process of ours, a kernel bridge or router, or a guest."""
 
     name: str
     kind: NodeKind
@@ -157,6 +157,7 @@ class NodePlan(Frozen, frozen=True):
     sids: tuple[SidPlan, ...] = ()  # ... and the SIDs at which they decapsulate
     # Of kinds "switch" and "linux"; a kernel router has no use for queues. None: all defaults
     switch: SwitchPlan | None = None
+    command: str = ""  # of hosts and guests: what a shell there runs, from the start of the run
 
 
 class LinkPlan(Frozen, frozen=True):

@@ -51,6 +51,7 @@ from netem.topology.routing import Ground, Routing
 from netem.topology.schedule import events
 from netem.topology.settings import (
     direction_impairment,
+    in_wall_time,
     kind_of,
     link_engine,
     link_mtu,
@@ -112,7 +113,7 @@ class _Planner:
         all_flows = list(flows(lab, pairing))
         qps = queue_pairs(lab, all_flows, self._ips, self._srv6, self._control)
         needed = self._needed(all_flows, calibration)
-        dilation = lab.dilation or needed.rounded
+        dilation = lab.dilation or (1 if in_wall_time(lab) else needed.rounded)
         changes = tuple(self._changes())
         impossible = engine_problems(lab, self._egresses, changes, dilation)
         if impossible:
@@ -195,6 +196,7 @@ class _Planner:
             name=name,
             kind=kind_of(spec),
             index=spec.number,
+            command=spec.command or "",
             seed=draw.derived_seed(self._lab.seed, f"node/{name}"),
             ports=tuple(self._port(port) for port in self._wiring.ports[name]),
         )
@@ -255,6 +257,8 @@ class _Planner:
             vlan=link_vlan(self._lab, link),
             faces="host" if self._wiring.is_host(peer) else "fabric",
         )
+        if kind_of(self._specs[node]) == "guest":
+            return self._addressed(plan, port)
         if not self._is_ours(node):
             return plan
         is_tc = link_engine(self._lab, link) == "tc"
@@ -271,12 +275,16 @@ class _Planner:
         if node not in self._hosts:
             return plan
         return replace(
-            plan,
-            ipv6=self._ips[port] if self._hosts[node].family == "ipv6" else None,
-            ipv4=self._ips[port] if self._hosts[node].family == "ipv4" else None,
+            self._addressed(plan, port),
             trains=self._carries_trains(port, peer),
             priorities=dict(self._priorities),
         )
+
+    def _addressed(self, plan: PortPlan, port: str) -> PortPlan:
+        """Return the plan of a host's port with its address."""
+        is_v6 = self._hosts[node_of(port)].family == "ipv6"
+        ip = self._ips[port]
+        return replace(plan, ipv6=ip if is_v6 else None, ipv4=None if is_v6 else ip)
 
     def _nic(self, host: str, peer: str) -> NicPlan | None:
         """Return how a host's port obeys PFC, if its switch has lossless classes.

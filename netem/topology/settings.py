@@ -33,11 +33,14 @@ def kind_of(node: NodeSpec) -> NodeKind:
 def traits(lab: Lab, node: NodeSpec) -> HostTraits:
     """Return a host's traits: what it says, else what the defaults say."""
     default = lab.defaults.host
-    return HostTraits(
-        node.mode or default.mode or "frame",
-        node.stack or default.stack or "none",
-        node.family or default.family or "ipv6",
-    )
+    family = node.family or default.family or "ipv6"
+    if node.kind == "guest":
+        return HostTraits("frame", "kernel", family)
+    mode = node.mode or default.mode or "frame"
+    stack = node.stack or default.stack or "none"
+    if node.command is not None and node.stack is None and mode == "frame":
+        stack = "programs"  # else the command would have no network
+    return HostTraits(mode, stack, family)
 
 
 def switch_keys(lab: Lab, node: NodeSpec) -> SwitchKeys:
@@ -48,7 +51,7 @@ def switch_keys(lab: Lab, node: NodeSpec) -> SwitchKeys:
 def role(lab: Lab, node: NodeSpec) -> Role:
     """Return what a node does with frames that are not for it."""
     match kind_of(node):
-        case "host":
+        case "host" | "guest":
             return "host"
         case "linux":
             return "router"
@@ -60,6 +63,18 @@ def role(lab: Lab, node: NodeSpec) -> Role:
 def roles(lab: Lab) -> Mapping[str, Role]:
     """Return the role of each node, in the lab's order."""
     return {name: role(lab, node) for name, node in lab.topology.nodes.items()}
+
+
+def in_wall_time(lab: Lab) -> str:
+    """Return a node that knows no dilation, with a kernel or a program of its own; or ""."""
+    return next(
+        (
+            name
+            for name, node in lab.topology.nodes.items()
+            if node.kind == "guest" or node.command is not None
+        ),
+        "",
+    )
 
 
 def transport_of(lab: Lab, item: ItemSpec) -> str | None:

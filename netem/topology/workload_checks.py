@@ -102,6 +102,7 @@ class WorkloadCheck:
             self._problems.append(f"{item.location}.{error.key}: {error}")
             return []
         one_each = [ends.pairs[0] for ends in pairs]
+        self._check_parties(item, one_each)
         self._check_families(item, one_each)
         self._check_congestion(item, one_each)
         if (path := source_path(self._lab, item)) is not None:
@@ -109,6 +110,19 @@ class WorkloadCheck:
         elif item.encaps is not None:
             self._problems.append(f"{item.location}.encaps: does nothing without a path")
         return pairs
+
+    def _check_parties(self, item: ItemSpec, pairs: list[Pair]) -> None:
+        """Refuse hosts whose RoCE is not ours to drive."""
+        names = [node_of(end) for pair in pairs for end in pair]
+        for name in dict.fromkeys(names):
+            node = self._lab.topology.nodes[name]
+            if node.kind == "guest":
+                why = "is a guest; what it does is its command:"
+            elif traits(self._lab, node).stack == "programs":
+                why = "leaves RoCE to programs; write stack: kernel or none"
+            else:
+                continue
+            self._problems.append(f"{item.location}: {name} {why}")
 
     def _no_transport(self, item: ItemSpec) -> None:
         known = list(self._lab.transports)

@@ -26,12 +26,15 @@ class Interface(NamedTuple):
 
 def interface_of(address: str, name: str = "") -> Interface:
     """Return the interface that has `address`, or `name`; KernelError if there is none."""
-    words = ("dev", name) if name else ("to", f"{address}/{128 if ':' in address else 32}")
-    argv = ("ip", "-j", "address", "show", *words)
-    rows = [row for row in run_json(argv) if row.get("ifname")]
-    if not rows:
-        raise KernelError(argv, 1, f"no interface has the address {address}")
-    return Interface(rows[0]["ifname"], _mac(rows[0].get("address", "")))
+    if not name:
+        whole = f"{address}/{128 if ':' in address else 32}"
+        argv = ("ip", "-j", "address", "show", "to", whole)  # which leaves the MAC out
+        names = [row["ifname"] for row in run_json(argv) if row.get("ifname")]
+        if not names:
+            raise KernelError(argv, 1, f"no interface has the address {address}")
+        name = names[0]
+    [link] = run_json(("ip", "-j", "link", "show", "dev", name))
+    return Interface(name, _mac(link["address"]))
 
 
 async def mac_of(remote: str, interface: str) -> bytes:
@@ -65,4 +68,4 @@ def _provoke(remote: str) -> None:
 
 
 def _mac(text: str) -> bytes:
-    return bytes.fromhex(text.replace(":", "")) if text else bytes(6)
+    return bytes.fromhex(text.replace(":", ""))

@@ -13,11 +13,12 @@ from typing import Self, TypedDict, Unpack
 import trio
 
 from netem.topology.identity import udp_source_port
+from netem.verbs.context import Context
 from netem.verbs.links import VerbsError
 from netem.verbs.objects import MemoryRegion, QueuePair
 
 PORT = 18515
-PATIENCE_S = 20.0  # for a peer that is still starting
+PATIENCE_S = 60.0  # for a peer that is still starting
 _LOOK_AGAIN_S = 0.05
 _SIZE = 108
 _MESSAGE = re.compile(
@@ -82,11 +83,7 @@ async def accept(
 
     It is told of `memory`. `options` are those of `QueuePair.connect`.
     """
-    [own] = [str(ipaddress.ip_address(ip)) for ip in qp.context.addresses[:1]]
-    listener = (await trio.open_tcp_listeners(port, host=own))[0]
-    async with listener:
-        stream = await listener.accept()
-    async with stream:
+    async with await listen_once(qp.context, port) as stream:
         theirs = Endpoint.unpack(await read_exactly(stream, _SIZE))
         ours = endpoint(qp, theirs.address, memory)
         await _connect(qp, ours, theirs, options)
@@ -121,6 +118,23 @@ def endpoint(qp: QueuePair, remote: str, memory: MemoryRegion | None = None) -> 
     if memory is None:
         return Endpoint(qp.qp_num, psn, local, max_rd_atomic=16)
     return Endpoint(qp.qp_num, psn, local, memory.addr, memory.r_key, 16)
+
+
+async def listen_once(context: Context, port: int) -> trio.SocketStream:
+    """Return the first TCP connection to any address of `context`."""
+    async with trio.open_nursery() as nursery:
+        found: list[trio.SocketStream] = []
+
+        async def serve(address: bytes) -> None:
+            host = str(ipaddress.ip_address(address))
+            [listener] = await trio.open_tcp_listeners(port, host=host)
+            async with listener:
+                found.append(await listener.accept())
+            nursery.cancel_scope.cancel()
+
+        for address in context.addresses:
+            nursery.start_soon(serve, address)
+    return found[0]
 
 
 async def open_stream(

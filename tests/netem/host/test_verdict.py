@@ -8,6 +8,7 @@ from netem.impair.model import Impairment, RandomLoss
 from netem.topology import expectations
 from netem.topology.outcome import (
     CaptureReport,
+    CommandReport,
     DirectionReport,
     FaultReport,
     FlowReport,
@@ -56,7 +57,7 @@ def expecting(plan, name, op=None, value=None):
 
 
 def judged(plan, *args, duration=5 * MS, **more):
-    settings = {key: more.pop(key) for key in ("trouble", "capture") if key in more}
+    settings = {key: more.pop(key) for key in ("trouble", "capture", "commands") if key in more}
     return evaluate(plan, reports(*args, **more), duration=duration, **settings)
 
 
@@ -307,3 +308,17 @@ class TestNothingWasTested:
         assert (evaluation.verdict, evaluation.why) == (
             "fail", "flow 0/h0->h1/0: 0 of 5 messages completed",
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (0, ""),
+        (2, "the command of g0 ended with 2; see nodes/g0.out"),
+        (None, "the command of g0 had not ended; see nodes/g0.out"),
+    ],
+)
+def test_a_command_that_fails_or_does_not_end_fails_the_run(plan, code, why):
+    commands = [CommandReport("g0", "ibv_devinfo", code, "nodes/g0.out")]
+    evaluation = judged(plan, commands=commands)
+    assert (evaluation.verdict, evaluation.why) == ("fail" if why else "pass", why)
