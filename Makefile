@@ -36,7 +36,7 @@ format: $(READY)  ## let the formatter decide
 
 interop: $(READY)  ## install foreign judges where apt may, run the tests that need them
 	@sh tests/interop/install-judges
-	$(BIN)/pytest -q -m 'interop and not soak' $(PYTEST)
+	$(BIN)/pytest -q -m 'interop and not soak and not full' $(PYTEST)
 
 soak: $(READY)  ## thousands of seeds; minutes to hours, never in CI
 	$(BIN)/pytest -q -m soak $(PYTEST)

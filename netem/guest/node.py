@@ -14,14 +14,17 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from netem.guest.cards import MODULES, tap_card
+from netem.guest import cards
+from netem.guest.cards import tap_card
 from netem.guest.machine import Guest
 from netem.kernel.sandbox import Gate, hold
 from netem.kernel.steps import guest_lines, tap_name
 from netem.topology.plan import NodePlan
 
 # rdma_rxe asks for a hash by name only, so what provides it comes first.
-_RDMA = ("crc32c_generic", "crc32_generic", "rdma_rxe", "rdma_ucm", "ib_umad")
+MODULES = (
+    *cards.MODULES, "crc32c_generic", "crc32_generic", "rdma_rxe", "rdma_ucm", "ib_umad",
+)  # fmt: skip
 # gai.conf(5), RFC 6724: a program that binds to the first address it is told to, as perftest
 # and the examples do, would take 0.0.0.0 where `lo` is up, and not be there over IPv6. With ::1
 # and :: under one label it is told :: first, which is both. The other labels are glibc's own.
@@ -52,8 +55,8 @@ class GuestJob(NamedTuple):
 def guest_process(job: GuestJob) -> None:
     """Boot, wait for the run, run the command, and stay there until ended."""
     node = job.node
-    cards = [word for port in node.ports for word in tap_card(tap_name(port.name), port.mac)]
-    with booted(node, cards) as guest:
+    devices = [word for port in node.ports for word in tap_card(tap_name(port.name), port.mac)]
+    with _booted(node, devices) as guest:
         set_up(guest, node, job.hosts)
         os.write(job.pipe, READY)
         job.gate.wait()
@@ -62,10 +65,10 @@ def guest_process(job: GuestJob) -> None:
         hold()
 
 
-def booted(node: NodePlan, cards: list[str]) -> Guest:
+def _booted(node: NodePlan, devices: list[str]) -> Guest:
     """Return the guest; what it lacks ends this process with one line in its log."""
     try:
-        return Guest(modules=(*MODULES, *_RDMA), devices=cards)
+        return Guest(modules=MODULES, devices=devices)
     except Exception as error:  # noqa: BLE001 - told to who reads the log, whatever it is
         sys.stderr.write(f"{node.name}: {error}\n")
         sys.exit(1)

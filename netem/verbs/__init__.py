@@ -5,11 +5,17 @@ All that a traffic script needs is here; see README.md for one of twenty lines.
 
 from netem.verbs.context import Context, open_device
 from netem.verbs.links import VerbsError
-from netem.verbs.objects import CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair
+from netem.verbs.objects import (
+    CompletionQueue,
+    MemoryRegion,
+    ProtectionDomain,
+    QueuePair,
+    SharedReceiveQueue,
+)
 from netem.verbs.tcp import Endpoint, accept, connect
 from transports.roce.attributes import AddressHandle, QpState
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
-from transports.roce.memory import Access
+from transports.roce.regions import Access
 from transports.roce.work import RecvWr, SendWr, Sge, WrOpcode
 from wire.roce.opcodes import Service
 
@@ -27,6 +33,7 @@ __all__ = [
     "SendWr",
     "Service",
     "Sge",
+    "SharedReceiveQueue",
     "VerbsError",
     "WcOpcode",
     "WcStatus",

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Unpack
 import trio
 
 from transports.roce import qp as machine
+from transports.roce import srq as machine_srq
 from transports.roce.attributes import AddressHandle, QpAttributes, QpState
 from transports.roce.completion import WorkCompletion
-from transports.roce.memory import Access
-from transports.roce.memory import MemoryRegion as Registered
+from transports.roce.regions import Access
+from transports.roce.regions import MemoryRegion as Registered
 from transports.roce.work import RecvWr, SendWr, Sge
 from wire.roce.opcodes import Service
 
@@ -48,19 +49,46 @@ class ProtectionDomain:
         found = self.context.machine.register(self.handle, where, memory, access)
         return MemoryRegion(self.context, found)
 
+    def create_srq(self, max_wr: int = 4096) -> "SharedReceiveQueue":
+        """Return a new shared receive queue."""
+        made = self.context.machine.create_srq(self.handle, max_wr=max_wr)
+        return SharedReceiveQueue(self.context, made)
+
     def create_qp(
         self,
         send_cq: "CompletionQueue",
         recv_cq: "CompletionQueue | None" = None,
         *,
         service: Service = Service.RC,
+        srq: "SharedReceiveQueue | None" = None,
         config: machine.QpConfig | None = None,
     ) -> "QueuePair":
-        """Return a new queue pair in RESET. Without `recv_cq` all completions go to one."""
-        made = self.context.machine.create_qp(self.handle, service=service, config=config)
+        """Return a new queue pair in RESET. Without `recv_cq` all completions go to one.
+
+        With `srq` its receives are those of that queue.
+        """
+        made = self.context.machine.create_qp(
+            self.handle,
+            service=service,
+            config=config,
+            srq=None if srq is None else srq.machine,
+        )
         qp = QueuePair(self.context, made, send_cq, recv_cq or send_cq)
         self.context.adopt(qp)
         return qp
+
+
+class SharedReceiveQueue:
+    """Receives for several queue pairs, as `ibv_srq`. Made by `ProtectionDomain.create_srq`."""
+
+    def __init__(self, context: "Context", srq: machine_srq.SharedReceiveQueue) -> None:
+        self.context = context
+        self.machine = srq
+
+    def post_recv(self, wr: RecvWr) -> None:
+        """Queue a place for a message of any of them. QueueFullError where it is full."""
+        self.machine.post(wr)
+        self.context.turn()
 
 
 class MemoryRegion:
@@ -166,6 +194,10 @@ class QueuePair:
         return self.machine.qp_num
 
     @property
+    def service(self) -> Service:
+        return self.machine.service
+
+    @property
     def state(self) -> QpState:
         return self.machine.state
 
@@ -196,30 +228,40 @@ class QueuePair:
         rnr_retry: int = 7,
         min_rnr_timer: int = 12,
     ) -> None:
-        """Take an RC queue pair from RESET or INIT to RTS, with attributes as in `modify`."""
+        """Take an RC or UC queue pair from RESET or INIT to RTS, attributes as in `modify`.
+
+        UC has no use for those from `max_rd_atomic` on.
+        """
         if self.state is QpState.RESET:
             await self.init(access)
-        await self.modify(
-            QpState.RTR,
-            ah=ah,
-            path_mtu=path_mtu,
-            dest_qp_num=dest_qp_num,
-            rq_psn=rq_psn,
-            max_dest_rd_atomic=max_dest_rd_atomic,
-            min_rnr_timer=min_rnr_timer,
-        )
-        await self.modify(
-            QpState.RTS,
-            sq_psn=sq_psn,
-            timeout=timeout,
-            retry_cnt=retry_cnt,
-            rnr_retry=rnr_retry,
-            max_rd_atomic=max_rd_atomic,
-        )
+        rtr: QpAttributes = {
+            "ah": ah, "path_mtu": path_mtu, "dest_qp_num": dest_qp_num, "rq_psn": rq_psn,
+        }  # fmt: skip
+        rts: QpAttributes = {"sq_psn": sq_psn}
+        if self.service is Service.RC:
+            rtr["max_dest_rd_atomic"] = max_dest_rd_atomic
+            rtr["min_rnr_timer"] = min_rnr_timer
+            rts["timeout"] = timeout
+            rts["retry_cnt"] = retry_cnt
+            rts["rnr_retry"] = rnr_retry
+            rts["max_rd_atomic"] = max_rd_atomic
+        await self.modify(QpState.RTR, **rtr)
+        await self.modify(QpState.RTS, **rts)
 
-    async def init(self, access: int = 0) -> None:
-        """Take an RC queue pair from RESET to INIT: from here on receives may be posted."""
-        await self.modify(QpState.INIT, pkey_index=0, port_num=1, qp_access_flags=access)
+    async def init(self, access: int = 0, *, q_key: int = 0) -> None:
+        """Take a queue pair from RESET to INIT: from here on receives may be posted.
+
+        `access` is what RC and UC let the peer do, `q_key` what senders to UD must know.
+        """
+        if self.service is Service.UD:
+            await self.modify(QpState.INIT, pkey_index=0, port_num=1, qkey=q_key)
+        else:
+            await self.modify(QpState.INIT, pkey_index=0, port_num=1, qp_access_flags=access)
+
+    async def activate(self, sq_psn: int) -> None:
+        """Take a UD queue pair from INIT to RTS: it has no peer of its own."""
+        await self.modify(QpState.RTR)
+        await self.modify(QpState.RTS, sq_psn=sq_psn)
 
     def post_send(self, wr: SendWr) -> None:
         """Queue a request and send what may be sent, as `ibv_post_send`.

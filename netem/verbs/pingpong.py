@@ -13,12 +13,10 @@ through its memory, and every message can be one of its own.
 import argparse
 import ipaddress
 import random
-import re
 import socket
 import sys
 import time
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import trio
 
@@ -26,25 +24,14 @@ from netem.topology.identity import udp_source_port
 from netem.verbs.context import Context, open_device
 from netem.verbs.links import VerbsError
 from netem.verbs.objects import MemoryRegion, QueuePair
-from netem.verbs.tcp import PORT, listen_once, open_stream, read_exactly
-from transports.roce.attributes import AddressHandle
+from netem.verbs.tcp import listen_once, open_stream, speak
 from transports.roce.completion import WcOpcode, WcStatus
-from transports.roce.memory import Access
+from transports.roce.exchange.pingpong import PORT, Address, PingPong
+from transports.roce.regions import Access
 from transports.roce.work import RecvWr, SendWr, WrOpcode
+from wire.roce.gid import gid_of, ip_of
 
-_SIZE = 52
-_MESSAGE = re.compile(rb"[0-9a-f]{4}:([0-9a-f]{6}):([0-9a-f]{6}):([0-9a-f]{32})\0")
-_DONE = b"done\0"
 _TOOLS_FILLING = 0x7B
-_V4_MAPPED = bytes(10) + b"\xff\xff"
-
-
-class Remote(NamedTuple):
-    """What the peer says of its queue pair."""
-
-    qp_num: int
-    psn: int
-    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +62,16 @@ async def play(device: Context, game: Game, peer: str = "", port: int = PORT) ->
     await qp.init()
     qp.post_recv(RecvWr(0, (into.sge(),)))
     psn = device.rng.randrange(1 << 24)
-    if peer:
-        async with await open_stream(peer, port) as stream:
-            ours = _about(qp, psn, device.local_ip(peer))
-            await stream.send_all(ours)
-            theirs = _read(await read_exactly(stream, _SIZE))
-            await stream.send_all(_DONE)
-        await _connect(qp, psn, theirs, game)
-    else:
-        async with await listen_once(device, port) as stream:
-            theirs = _read(await read_exactly(stream, _SIZE))
+    ours = Address(
+        qp.qp_num, psn, gid_of(device.local_ip(peer) if peer else device.addresses[0])
+    )
+    exchange = PingPong((ours,), is_client=bool(peer))
+    connecting = open_stream(peer, port) if peer else listen_once(device, port)
+    async with await connecting as stream:
+        async for told in speak(exchange, stream):
+            [theirs] = told.addresses
             await _connect(qp, psn, theirs, game)
-            await stream.send_all(_about(qp, psn, device.local_ip(theirs.address)))
-            if await read_exactly(stream, len(_DONE)) != _DONE:
-                raise VerbsError("the peer does not say that it is done")
+            exchange.proceed()
     return await _Match(qp, (out, into), game, is_client=bool(peer)).play()
 
 
@@ -152,26 +135,13 @@ class _Match:
         self._sent += 1
 
 
-def _about(qp: QueuePair, psn: int, local: bytes) -> bytes:
-    gid = local if len(local) == 16 else _V4_MAPPED + local
-    return f"0000:{qp.qp_num:06x}:{psn:06x}:{gid.hex()}\0".encode()
-
-
-def _read(message: bytes) -> Remote:
-    match = _MESSAGE.fullmatch(message)
-    if match is None:
-        raise VerbsError(f"no message of ibv_rc_pingpong's: {message!r}")
-    gid = ipaddress.IPv6Address(bytes.fromhex(match[3].decode()))
-    return Remote(int(match[1], 16), int(match[2], 16), str(gid.ipv4_mapped or gid))
-
-
-async def _connect(qp: QueuePair, psn: int, theirs: Remote, game: Game) -> None:
-    ah: AddressHandle = await qp.context.create_ah(
-        theirs.address, udp_source_port=udp_source_port(qp.qp_num, theirs.qp_num)
-    )
+async def _connect(qp: QueuePair, psn: int, theirs: Address, game: Game) -> None:
+    remote = str(ipaddress.ip_address(ip_of(theirs.gid)))
+    source = udp_source_port(qp.qp_num, theirs.qpn)
+    ah = await qp.context.create_ah(remote, udp_source_port=source)
     await qp.connect(
         ah,
-        theirs.qp_num,
+        theirs.qpn,
         sq_psn=psn,
         rq_psn=theirs.psn,
         path_mtu=game.path_mtu,

@@ -6,7 +6,7 @@ side is in RTS before it answers, so whatever the active side sends finds it rea
 """
 
 import ipaddress
-import re
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Self, TypedDict, Unpack
 
@@ -16,16 +16,14 @@ from netem.topology.identity import udp_source_port
 from netem.verbs.context import Context
 from netem.verbs.links import VerbsError
 from netem.verbs.objects import MemoryRegion, QueuePair
+from transports.roce.exchange.dialogue import Dialogue, Event
+from transports.roce.exchange.keys import TEXT_SIZE, Keys
+from transports.roce.exchange.perftest import PORT
+from wire.codec import DecodeError
+from wire.roce.gid import gid_of, ip_of
 
-PORT = 18515
 PATIENCE_S = 60.0  # for a peer that is still starting
 _LOOK_AGAIN_S = 0.05
-_SIZE = 108
-_MESSAGE = re.compile(
-    rb"[0-9a-f]{4}:([0-9a-f]{4}):([0-9a-f]{6}):([0-9a-f]{6}):([0-9a-f]{8}):([0-9a-f]{16}):"
-    rb"((?:[0-9a-f]{2}:){16})[0-9a-f]{8}:\0"
-)
-_V4_MAPPED = bytes(10) + b"\xff\xff"
 
 
 class QpOptions(TypedDict, total=False):
@@ -54,22 +52,19 @@ class Endpoint:
 
     def pack(self) -> bytes:
         """Return perftest's message, 108 bytes."""
-        gid = ":".join(f"{byte:02x}" for byte in _gid(self.address))
-        return (
-            f"0000:{self.max_rd_atomic:04x}:{self.qp_num:06x}:{self.psn:06x}"
-            f":{self.r_key:08x}:{self.addr:016x}:{gid}:00000000:\0"
-        ).encode()
+        gid = gid_of(ipaddress.ip_address(self.address).packed)
+        keys = Keys(self.qp_num, self.psn, gid, self.max_rd_atomic, self.r_key, self.addr)
+        return keys.pack_text()
 
     @classmethod
     def unpack(cls, message: bytes) -> Self:
         """Return what a message says; VerbsError for anything else. Total."""
-        match = _MESSAGE.fullmatch(message)
-        if match is None:
-            raise VerbsError(f"no message of perftest's: {message[:_SIZE]!r}")
-        reads, qp_num, psn, r_key, addr = (int(match[i], 16) for i in range(1, 6))
-        gid = ipaddress.IPv6Address(bytes.fromhex(match[6].replace(b":", b"").decode()))
-        address = str(gid.ipv4_mapped or gid)
-        return cls(qp_num, psn, address, addr, r_key, reads)
+        try:
+            keys = Keys.unpack_text(message)
+        except DecodeError as error:
+            raise VerbsError(str(error)) from error
+        address = str(ipaddress.ip_address(ip_of(keys.gid)))
+        return cls(keys.qpn, keys.psn, address, keys.va, keys.r_key, keys.out_reads)
 
 
 async def accept(
@@ -84,7 +79,7 @@ async def accept(
     It is told of `memory`. `options` are those of `QueuePair.connect`.
     """
     async with await listen_once(qp.context, port) as stream:
-        theirs = Endpoint.unpack(await read_exactly(stream, _SIZE))
+        theirs = Endpoint.unpack(await read_exactly(stream, TEXT_SIZE))
         ours = endpoint(qp, theirs.address, memory)
         await _connect(qp, ours, theirs, options)
         await stream.send_all(ours.pack())
@@ -106,7 +101,7 @@ async def connect(
     ours = endpoint(qp, remote, memory)
     async with await open_stream(remote, port) as stream:
         await stream.send_all(ours.pack())
-        theirs = Endpoint.unpack(await read_exactly(stream, _SIZE))
+        theirs = Endpoint.unpack(await read_exactly(stream, TEXT_SIZE))
         await _connect(qp, ours, theirs, options)
     return theirs
 
@@ -120,20 +115,27 @@ def endpoint(qp: QueuePair, remote: str, memory: MemoryRegion | None = None) -> 
     return Endpoint(qp.qp_num, psn, local, memory.addr, memory.r_key, 16)
 
 
-async def listen_once(context: Context, port: int) -> trio.SocketStream:
-    """Return the first TCP connection to any address of `context`."""
+async def listen_once(
+    context: Context, port: int, listening: trio.Event | None = None
+) -> trio.SocketStream:
+    """Return the first TCP connection to any address of `context`.
+
+    `listening` is set when peers may connect.
+    """
+    hosts = [str(ipaddress.ip_address(address)) for address in context.addresses]
+    listeners = [(await trio.open_tcp_listeners(port, host=host))[0] for host in hosts]
+    if listening is not None:
+        listening.set()
     async with trio.open_nursery() as nursery:
         found: list[trio.SocketStream] = []
 
-        async def serve(address: bytes) -> None:
-            host = str(ipaddress.ip_address(address))
-            [listener] = await trio.open_tcp_listeners(port, host=host)
+        async def serve(listener: trio.SocketListener) -> None:
             async with listener:
                 found.append(await listener.accept())
-            nursery.cancel_scope.cancel()
+                nursery.cancel_scope.cancel()
 
-        for address in context.addresses:
-            nursery.start_soon(serve, address)
+        for listener in listeners:
+            nursery.start_soon(serve, listener)
     return found[0]
 
 
@@ -169,6 +171,24 @@ async def _connect(qp: QueuePair, ours: Endpoint, theirs: Endpoint, options: QpO
     await qp.connect(ah, theirs.qp_num, sq_psn=ours.psn, rq_psn=theirs.psn, **options)
 
 
-def _gid(address: str) -> bytes:
-    packed = ipaddress.ip_address(address).packed
-    return packed if len(packed) == 16 else _V4_MAPPED + packed
+async def speak(dialogue: Dialogue[Event], stream: trio.SocketStream) -> AsyncIterator[Event]:
+    """Hold a dialogue with a peer; yield what it tells, to be done before going on.
+
+    VerbsError where the peer does not keep to it.
+    """
+    while True:
+        for text in dialogue.writes():
+            await stream.send_all(text)
+        if told := list(dialogue.events()):
+            for event in told:
+                yield event
+            continue
+        if dialogue.failure is not None:
+            raise VerbsError(dialogue.failure)
+        if dialogue.is_done:
+            return
+        data = await stream.receive_some(1 << 16)
+        if data:
+            dialogue.feed(data)
+        else:
+            dialogue.closed()

@@ -51,8 +51,9 @@ REFUSED = [
     (
         TOPOLOGY.replace("h1: {}", "h1: {kin: host}"),
         "topology.nodes.h1.kin: unknown key; did you mean kind;"
-        " legal: kind, mode, stack, family, usid, sids, steer, forward, hash_seed, latency,"
-        " buffer, classify, queue, queues, watchdog, balance, icmp_errors, srv6_errors",
+        " legal: kind, mode, stack, family, command, usid, sids, steer, forward, hash_seed,"
+        " latency, buffer, classify, queue, queues, watchdog, balance, icmp_errors,"
+        " srv6_errors",
     ),
     (
         TOPOLOGY + "transports: {rc: {rnr-timer: 0.64ms}}",
@@ -175,10 +176,6 @@ REFUSED = [
         "transports.rc.mtu: 1000 is unknown; legal: 256, 512, 1024, 2048, 4096",
     ),
     # Not yet
-    (
-        TOPOLOGY.replace("h1: {}", "h1: {kind: guest}"),
-        "topology.nodes.h1.kind: guest is not there yet; legal: host, switch, linux, bridge",
-    ),
     (
         TOPOLOGY + "transports: {m: {kind: mrc}}",
         "transports.m.kind: mrc is not there yet; legal: rc",

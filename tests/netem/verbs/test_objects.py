@@ -79,7 +79,7 @@ def test_endpoint_is_read_as_written(qp_num, psn, address, addr, r_key):
 
 @given(st.binary(max_size=120))
 def test_anything_else_is_no_endpoint(noise):
-    with pytest.raises(VerbsError, match="no message of perftest's"):
+    with pytest.raises(VerbsError, match="keys"):
         Endpoint.unpack(noise)
 
 
