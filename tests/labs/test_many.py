@@ -58,13 +58,19 @@ ROUNDS = [
 
 @pytest.mark.parametrize(("lab", "time"), ROUNDS)
 def test_labs_end_as_they_should_on_a_busy_host(lab, time, tmp_path):
-    """L09: order and content are checked, and no figure of time; the form changes in turn."""
+    """L09: order and content are checked, and no figure of time; the form changes in turn.
+
+    A lab whose subject is time may end undecided, and then says that the host was late.
+    """
     forms = forms_of(lab)
     form = FORMS[forms[time % len(forms)]]
     with busy_host():
         ran = fabriclab("run", lab, *form, "--out", tmp_path / "run", cwd=tmp_path)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
     run, frames = result(tmp_path / "run"), captured(tmp_path / "run")
-    assert run["verdict"] == "pass"
+    if ran.returncode == 4:
+        assert "this host was too slow" in run["why"] or "timers were up to" in run["why"]
+    else:
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert run["verdict"] == "pass"
     assert run["capture"]["complete"]
     assert not wrong_icrcs(frames)[0]
