@@ -8,7 +8,7 @@ Limit: Python cannot overwrite `bytes`. Wiping a key here means that nothing ref
 
 import hmac
 from base64 import b64decode, b64encode
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
@@ -56,8 +56,10 @@ class PrivateKey(Secret):
 
     def __init__(self, raw: bytes) -> None:
         super().__init__(raw)
-        low, high = self._raw[0] & 248, self._raw[31] & 127 | 64
-        self._raw = bytes((low, *self._raw[1:31], high))
+        clamped = bytearray(raw)
+        clamped[0] &= 248
+        clamped[31] = clamped[31] & 127 | 64
+        self._raw = bytes(clamped)
         self._key = X25519PrivateKey.from_private_bytes(self._raw)
 
     @cached_property
@@ -70,9 +72,15 @@ class PrivateKey(Secret):
         RFC 7748, section 6.1. A peer whose key is of low order gets no handshake, not an error.
         """
         try:
-            return self._key.exchange(X25519PublicKey.from_public_bytes(public))
+            return self._key.exchange(_loaded(public))
         except ValueError:
             return None
+
+
+@lru_cache(maxsize=1024)
+def _loaded(public: bytes) -> X25519PublicKey:
+    """Return a public key as the library wants it: that costs a quarter of an exchange."""
+    return X25519PublicKey.from_public_bytes(public)
 
 
 def to_base64(raw: bytes) -> str:

@@ -5,6 +5,7 @@ ordinary HMAC with BLAKE2s (RFC 2104), which is not keyed BLAKE2s. Kdf is HKDF (
 the chaining key as salt.
 """
 
+from functools import lru_cache
 from hashlib import blake2s
 from struct import Struct
 
@@ -20,16 +21,14 @@ NONCE = Struct("<4xQ")  # of the AEAD: four zero bytes and a counter (RFC 8439, 
 
 _NONCE_0 = bytes(NONCE.size)
 _BLOCK = 64
+_NUMBERS = (b"\x01", b"\x02", b"\x03")
 _INNER_PAD = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER_PAD = bytes(byte ^ 0x5C for byte in range(256))
 
 
 def hash_of(*parts: ReadBuffer) -> bytes:
     """Return Hash of the parts, one behind the other."""
-    digest = blake2s()
-    for part in parts:
-        digest.update(part)
-    return digest.digest()
+    return blake2s(b"".join(parts)).digest()
 
 
 def mac_of(key: bytes, data: ReadBuffer) -> bytes:
@@ -50,11 +49,21 @@ def hmac_of(key: bytes, data: bytes) -> bytes:
 
 def kdf(count: int, chaining_key: bytes, data: bytes) -> tuple[bytes, ...]:
     """Return the `count` outputs of Kdf, 32 bytes each. Paper, section 5.4."""
-    secret = hmac_of(chaining_key, data)
-    outputs = [hmac_of(secret, b"\x01")]
-    for number in range(2, count + 1):
-        outputs.append(hmac_of(secret, outputs[-1] + bytes((number,))))
+    secret = hmac_of(chaining_key, data).ljust(_BLOCK, b"\0")
+    inner_pad, outer_pad = secret.translate(_INNER_PAD), secret.translate(_OUTER_PAD)
+    outputs = []
+    output = b""
+    for number in _NUMBERS[:count]:  # each an Hmac with the same key
+        output = blake2s(outer_pad + blake2s(inner_pad + output + number).digest()).digest()
+        outputs.append(output)
     return tuple(outputs)
+
+
+@lru_cache(maxsize=8)
+def _initial(name: bytes, prologue: bytes) -> tuple[bytes, bytes]:
+    """Return the chaining key and hash that every handshake of a protocol begins with."""
+    chaining_key = name.ljust(32, b"\0") if len(name) <= 32 else hash_of(name)
+    return chaining_key, hash_of(chaining_key, prologue)
 
 
 class SymmetricState:
@@ -68,8 +77,7 @@ class SymmetricState:
 
     @classmethod
     def start(cls, name: bytes, prologue: bytes) -> "SymmetricState":
-        chaining_key = name.ljust(32, b"\0") if len(name) <= 32 else hash_of(name)
-        return cls(chaining_key, hash_of(chaining_key, prologue))
+        return cls(*_initial(name, prologue))
 
     def copy(self) -> "SymmetricState":
         return SymmetricState(self.chaining_key, self.hash)

@@ -9,23 +9,32 @@ the initiator got the response and is not a replay.
     responder, first data on next:   previous <- current <- next
 """
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from transports.clock import Ns
 from transports.overlay.handshake import TransportKeys
 from transports.overlay.limits import Limits
 from transports.overlay.replay import ReplayWindow
+from wire.codec import ReadBuffer
 
 NEVER: Ns = 1 << 63
+
+_Cipher: TypeAlias = Callable[
+    [bytes, ReadBuffer, None], bytes
+]  # nonce, data, no associated data
 
 
 class Session:
     """One pair of keys, with the counter of one direction and the window of the other.
 
-    The keys themselves are nowhere to be seen: only the ciphers have them.
+    The keys are in the ciphers, and in a value that does not show them.
     """
 
     __slots__ = (
+        "_keys",
         "counter", "created_at", "is_initiator", "last_minute_at", "local_index", "may_send",
         "open", "reject_at", "rekey_at", "remote_index", "replay", "seal",
     )  # fmt: skip
@@ -40,8 +49,9 @@ class Session:
         *,
         is_initiator: bool,
     ) -> None:
-        self.seal = ChaCha20Poly1305(keys.send).encrypt
-        self.open = ChaCha20Poly1305(keys.receive).decrypt
+        self.seal: _Cipher | None = None
+        self.open: _Cipher | None = None
+        self._keys = keys
         self.local_index = local_index
         self.remote_index = remote_index
         self.counter = 0  # of the next packet to send; it is the nonce
@@ -53,6 +63,17 @@ class Session:
         # Only the initiator renews a session for its age, or both would at the same time.
         self.rekey_at = now + limits.rekey_after_time if is_initiator else NEVER
         self.last_minute_at = now + limits.last_minute if is_initiator else NEVER
+
+    # A cipher costs as much as a tenth of the handshake, and a responder may make many sessions
+    # that the initiator never uses: so each is made when it is needed.
+
+    def make_seal(self) -> _Cipher:
+        self.seal = ChaCha20Poly1305(self._keys.send).encrypt
+        return self.seal
+
+    def make_open(self) -> _Cipher:
+        self.open = ChaCha20Poly1305(self._keys.receive).decrypt
+        return self.open
 
     def can_send(self, now: Ns, limits: Limits) -> bool:
         return (

@@ -195,7 +195,8 @@ class Tunnel(Settings):
             state.refuse(Refusal.COUNTER_LIMIT, arrival.source, peer)
             return
         try:
-            packet = session.open(NONCE.pack(counter), datagram[TRANSPORT.size :], None)
+            open_ = session.open or session.make_open()
+            packet = open_(NONCE.pack(counter), datagram[TRANSPORT.size :], None)
         except InvalidTag:
             state.refuse(Refusal.TAG, arrival.source, peer)
             return
@@ -261,7 +262,8 @@ class Tunnel(Settings):
             traffic_class = inner.outer_traffic_class(
                 inner.traffic_class(packet), config.ecn, copy_dscp=config.copy_dscp
             )
-        payload = TRANSPORT.pack(_TRANSPORT, session.remote_index, counter) + session.seal(
+        seal = session.seal or session.make_seal()
+        payload = TRANSPORT.pack(_TRANSPORT, session.remote_index, counter) + seal(
             NONCE.pack(counter), plaintext, None
         )
         assert peer.endpoint is not None, "a session came from somewhere"

@@ -245,7 +245,7 @@ def sealed(node, other, plaintext, counter=None):
     if counter is None:
         counter, session.counter = session.counter, session.counter + 1
     nonce = bytes(4) + counter.to_bytes(8, "little")
-    body = session.seal(nonce, plaintext, None)
+    body = (session.seal or session.make_seal())(nonce, plaintext, None)
     return bytes(wireguard.packed(wireguard.TransportData(session.remote_index, counter, body)))
 
 
