@@ -11,6 +11,9 @@ from typing import Generic, NamedTuple, Self, TypeVar
 
 Owner = TypeVar("Owner")
 
+# Limit: addresses whose owner is remembered; a flow has one, a site some hundreds.
+_MAX_FOUND = 4096
+
 
 class Prefix(NamedTuple):
     """An address whose host bits are zero, as 4 or 16 bytes, and how many bits count."""
@@ -55,18 +58,27 @@ class AllowedIps(Generic[Owner]):
         self._tables: dict[int, list[tuple[int, dict[int, Owner]]]] = {4: [], 16: []}
         self._owned: dict[Owner, dict[Prefix, None]] = {}
         self._count = 0
+        self._found: dict[bytes, Owner] = {}  # what lookups came to, until something changes
 
     def lookup(self, address: bytes) -> Owner | None:
         """Return who has the longest prefix that holds `address`, 4 or 16 bytes."""
+        owner = self._found.get(address)
+        return owner if owner is not None else self._search(address)
+
+    def _search(self, address: bytes) -> Owner | None:
         number = int.from_bytes(address, "big")
         for shift, table in self._tables[len(address)]:
             owner = table.get(number >> shift)
             if owner is not None:
+                if len(self._found) >= _MAX_FOUND:
+                    self._found.clear()
+                self._found[address] = owner
                 return owner
         return None
 
     def insert(self, prefix: Prefix, owner: Owner) -> Owner | None:
         """Give `prefix` to `owner`; return the other owner that it was taken from."""
+        self._found.clear()
         shift, number = _key(prefix)
         table = self._table(prefix, shift)
         before = table.get(number)
@@ -115,6 +127,7 @@ class AllowedIps(Generic[Owner]):
         return made
 
     def _drop(self, prefix: Prefix) -> None:
+        self._found.clear()
         shift, number = _key(prefix)
         del self._table(prefix, shift)[number]
         self._count -= 1

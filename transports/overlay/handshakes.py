@@ -130,7 +130,7 @@ class Handshakes:
         peer.session_made(now)
         self._log_keys(peer, ephemeral, now)
         self._send(peer, response, now)
-        peer.authenticated_received(now)
+        peer.heard(now, is_data=False)
 
     def _opened(self, message: Initiation, now: Ns) -> tuple[Peer, handshake.Opened, bytes]:
         """Return whose initiation it is, if that is proven and it is new. Paper, 5.4.2."""
@@ -181,7 +181,7 @@ class Handshakes:
         state.emit(SessionBegun(peer.public, Role.INITIATOR))
         # Something must be sent: only then may the responder use the session.
         state.stage_keepalive(peer)
-        peer.authenticated_received(now)
+        peer.heard(now, is_data=False)
 
     # -- out --------------------------------------------------------------------------------
 

@@ -6,15 +6,15 @@ may hold.
 """
 
 from enum import Enum
-from typing import NamedTuple
 
+from transports.overlay.limits import PADDING_MULTIPLE
 from transports.overlay.refusals import Refusal
 from transports.srv6.marks import CE, ECN, ECT_0, NOT_ECT, combined_ecn
 from wire.checksum import update
-from wire.codec import ReadBuffer
 
 _V4_HEADER = 20
 _V6_HEADER = 40
+_V6 = 0x60  # the first byte of an IPv6 packet, or more
 
 
 class Ecn(Enum):
@@ -25,27 +25,35 @@ class Ecn(Enum):
     OFF = "off"  # as wireguard-go: never looked at
 
 
-class Addresses(NamedTuple):
-    """What routing needs of an IP packet."""
-
-    source: bytes
-    destination: bytes
-    length: int  # bytes, by its header
-
-
-def addresses(packet: ReadBuffer) -> Addresses | Refusal:
-    """Return what `packet`, an IP packet and maybe padding, says of itself."""
+def length_of(packet: bytes) -> int | None:
+    """Return how long an IP packet is by its header; None: it is none, or is not all there."""
     size = len(packet)
     version = packet[0] >> 4 if size else 0
     if version == 4 and size >= _V4_HEADER:
         length = packet[2] << 8 | packet[3]
-        if _V4_HEADER <= length <= size:
-            return Addresses(bytes(packet[12:16]), bytes(packet[16:20]), length)
+        if length < _V4_HEADER:
+            return None
     elif version == 6 and size >= _V6_HEADER:
         length = _V6_HEADER + (packet[4] << 8 | packet[5])
-        if length <= size:
-            return Addresses(bytes(packet[8:24]), bytes(packet[24:40]), length)
-    return Refusal.INNER_LENGTH if version in {4, 6} else Refusal.INNER_VERSION
+    else:
+        return None
+    return length if length <= size else None
+
+
+def fault_of(packet: bytes) -> Refusal:
+    """Return what is wrong with a packet that has no length."""
+    is_ip = packet and packet[0] >> 4 in {4, 6}
+    return Refusal.INNER_LENGTH if is_ip else Refusal.INNER_VERSION
+
+
+def source_of(packet: bytes) -> bytes:
+    """Return the source address of a packet that has a length."""
+    return packet[12:16] if packet[0] < _V6 else packet[8:24]
+
+
+def destination_of(packet: bytes) -> bytes:
+    """Return the destination address of a packet that has a length."""
+    return packet[16:20] if packet[0] < _V6 else packet[24:40]
 
 
 def padding(size: int, mtu: int) -> int:
@@ -54,11 +62,11 @@ def padding(size: int, mtu: int) -> int:
     An MTU of 0 is none. What is larger than the MTU counts by what is left of it, as in Linux.
     """
     last = size % mtu if 0 < mtu < size else size
-    padded = last + 15 & ~15
-    return (min(padded, mtu) if mtu else padded) - last
+    pad = -last & PADDING_MULTIPLE - 1
+    return pad if not mtu or last + pad <= mtu else mtu - last
 
 
-def traffic_class(packet: ReadBuffer) -> int:
+def traffic_class(packet: bytes) -> int:
     """Return the byte with DSCP and ECN of an IPv4 or IPv6 packet."""
     if packet[0] >> 4 == 4:
         return packet[1]

@@ -22,8 +22,12 @@ from transports.overlay.endpoint import Endpoint
 from transports.overlay.handshake import Initiated
 from transports.overlay.keys import NO_PRESHARED_KEY, Secret
 from transports.overlay.limits import Limits
-from transports.overlay.session import Slots
+from transports.overlay.session import NEVER, Slots
 from transports.overlay.timers import Agenda, Timer, Timers
+
+# Of every packet, and so as plain numbers.
+_KEEPALIVE = int(Timer.KEEPALIVE)
+_NEW_HANDSHAKE = int(Timer.NEW_HANDSHAKE)
 
 
 class Pending(NamedTuple):
@@ -81,32 +85,36 @@ class Peer:
         self.tx_bytes = 0
         self.timers = Timers(agenda, self, number)
         self._wants_another_keepalive = False
-        self._last_minute_used = False
+        self.last_minute_used = False  # one handshake for what arrives late
 
     # -- what happened, for the timers ------------------------------------------------------
 
     def data_sent(self, now: Ns, jitter: Callable[[], Ns]) -> None:
         """Note that something was sent which is not a keepalive."""
-        if not self.timers.is_running(Timer.NEW_HANDSHAKE):
+        if self.timers.at[_NEW_HANDSHAKE] == NEVER:
             wait = self.limits.keepalive_timeout + self.limits.rekey_timeout
             self.timers.start(Timer.NEW_HANDSHAKE, now + wait + jitter())
 
-    def data_received(self, now: Ns) -> None:
-        """Note that something came which is not a keepalive."""
-        if self.timers.is_running(Timer.KEEPALIVE):
-            self._wants_another_keepalive = True
-        else:
-            self.timers.start(Timer.KEEPALIVE, now + self.limits.keepalive_timeout)
+    def heard(self, now: Ns, *, is_data: bool) -> None:
+        """Note that anything authenticated came; a cookie reply is not.
+
+        Data, as against a keepalive or a message of a handshake, wants an answer.
+        """
+        at = self.timers.at
+        at[_NEW_HANDSHAKE] = NEVER
+        if self.persistent_keepalive:
+            self.traversed(now)
+        if is_data:
+            if at[_KEEPALIVE] == NEVER:
+                self.timers.start(Timer.KEEPALIVE, now + self.limits.keepalive_timeout)
+            else:
+                self._wants_another_keepalive = True
 
     def authenticated_sent(self, now: Ns) -> None:
         """Note that anything authenticated was sent, messages of the handshake included."""
-        self.timers.stop(Timer.KEEPALIVE)
-        self.traversed(now)
-
-    def authenticated_received(self, now: Ns) -> None:
-        """Note that anything authenticated came; a cookie reply is not."""
-        self.timers.stop(Timer.NEW_HANDSHAKE)
-        self.traversed(now)
+        self.timers.at[_KEEPALIVE] = NEVER
+        if self.persistent_keepalive:
+            self.traversed(now)
 
     def traversed(self, now: Ns) -> None:
         if self.persistent_keepalive:
@@ -128,7 +136,7 @@ class Peer:
         """Note that both sides have proven that they have the keys."""
         self.timers.stop(Timer.RETRANSMIT)
         self.retries = 0
-        self._last_minute_used = False
+        self.last_minute_used = False
         self.last_handshake = unix
 
     def keepalive_sent_by_timer(self, now: Ns) -> None:
@@ -143,20 +151,3 @@ class Peer:
         """Say whether REKEY_TIMEOUT has passed since our last message of a handshake."""
         sent_at = self.handshake_sent_at
         return sent_at is None or now - sent_at >= self.limits.rekey_timeout
-
-    def wants_last_minute_handshake(self, now: Ns) -> bool:
-        """Say, once per session, that what arrives is about to outlive its keys."""
-        current = self.slots.current
-        if current is None or now < current.last_minute_at or self._last_minute_used:
-            return False
-        if not current.may_send:
-            return False
-        self._last_minute_used = True
-        return True
-
-    def wants_rekey(self, now: Ns) -> bool:
-        """Say whether the session that was just sent on is to be renewed."""
-        current = self.slots.current
-        return current is not None and (
-            now >= current.rekey_at or current.counter > self.limits.rekey_after_messages
-        )

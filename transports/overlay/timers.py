@@ -22,43 +22,46 @@ class Timer(IntEnum):
 
 
 class Timers:
-    """When each timer of one peer is due; NEVER if it is not running."""
+    """When each timer of one peer is due; NEVER if it is not running.
 
-    __slots__ = ("_agenda", "_at", "_peer", "entered", "number")
+    `at` may be set later or to NEVER by hand; to set it earlier is the business of `start`.
+    """
+
+    __slots__ = ("_agenda", "_peer", "at", "entered", "number")
 
     def __init__(self, agenda: "Agenda", peer: "Peer", number: int) -> None:
         """Take the `number` that orders peers that are due at the same time."""
         self._agenda = agenda
         self._peer = peer
-        self._at = [NEVER] * len(Timer)
+        self.at = [NEVER] * len(Timer)
         self.entered = NEVER  # earliest entry in the agenda
         self.number = number
 
     def start(self, timer: Timer, at: Ns) -> None:
         """Start `timer`, or start it anew."""
-        self._at[timer] = at
+        self.at[timer] = at
         if at < self.entered:
             self.entered = at
             self._agenda.enter(at, self.number, self._peer)
 
     def stop(self, timer: Timer) -> None:
-        self._at[timer] = NEVER
+        self.at[timer] = NEVER
 
     def stop_all(self) -> None:
-        self._at = [NEVER] * len(Timer)
+        self.at = [NEVER] * len(Timer)
 
     def is_running(self, timer: Timer) -> bool:
-        return self._at[timer] != NEVER
+        return self.at[timer] != NEVER
 
     @property
     def first(self) -> Ns:
-        return min(self._at)
+        return min(self.at)
 
     def take_due(self, now: Ns) -> list[Timer]:
         """Stop those that are due and return them."""
-        due = [timer for timer in Timer if self._at[timer] <= now]
+        due = [timer for timer in Timer if self.at[timer] <= now]
         for timer in due:
-            self._at[timer] = NEVER
+            self.at[timer] = NEVER
         return due
 
 

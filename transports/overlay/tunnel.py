@@ -40,7 +40,7 @@ from transports.overlay.events import (
     Undeliverable,
 )
 from transports.overlay.handshakes import Handshakes
-from transports.overlay.inner import Ecn
+from transports.overlay.limits import PADDING_MULTIPLE
 from transports.overlay.noise import NONCE
 from transports.overlay.peer import Peer
 from transports.overlay.refusals import Refusal
@@ -52,6 +52,8 @@ from wire.codec import ReadBuffer
 from wire.wireguard import MIN_TRANSPORT_SIZE, TRANSPORT, MessageType
 
 _TRANSPORT = int(MessageType.TRANSPORT)
+_HEADER = TRANSPORT.size
+_ZEROS = [bytes(size) for size in range(PADDING_MULTIPLE)]
 _QUOTED = 1280  # bytes of an undeliverable packet: as much as an ICMP error may quote
 
 
@@ -74,6 +76,12 @@ class Tunnel(Settings):
         state = State(config, rng, entropy, epoch)
         super().__init__(state)
         self._handshakes = Handshakes(state)
+        self._mtu = config.mtu
+        # The outer traffic class for each inner one.
+        self._outer = bytes(
+            inner.outer_traffic_class(mark, config.ecn, copy_dscp=config.copy_dscp)
+            for mark in range(256)
+        )
 
     @property
     def config(self) -> TunnelConfig:
@@ -108,51 +116,55 @@ class Tunnel(Settings):
 
         `traffic_class` is that of its outer header. No view is kept.
         """
-        arrival = Arrival(source, local, traffic_class, now)
         if len(datagram) >= MIN_TRANSPORT_SIZE:
             word, index, counter = TRANSPORT.unpack_from(datagram)
             if word == _TRANSPORT:
-                self._receive_data(memoryview(datagram), index, counter, arrival)
+                reason = self._receive_data(
+                    datagram, index, counter, source, local, traffic_class, now
+                )
+                if reason is not None:
+                    self._refuse(reason, source, index, counter)
                 return
-        self._handshakes.receive(datagram, arrival)
+        self._handshakes.receive(datagram, Arrival(source, local, traffic_class, now))
 
     def send(self, packet: ReadBuffer) -> None:
         """Queue one inner IP packet, which is copied. It leaves with `transmit`."""
         state = self._state
-        found = inner.addresses(packet)
-        if isinstance(found, Refusal):
-            state.refused[found] += 1
+        packet = bytes(packet)
+        length = inner.length_of(packet)
+        if length is None:
+            state.refused[inner.fault_of(packet)] += 1
             return
-        peer = state.allowed.lookup(found.destination)
+        peer = state.allowed.lookup(inner.destination_of(packet))
         if peer is None or peer.endpoint is None:
             reason = Refusal.NO_PEER if peer is None else Refusal.NO_ENDPOINT
             state.refused[reason] += 1
-            state.emit(Undeliverable(reason, bytes(packet[:_QUOTED])))
+            state.emit(Undeliverable(reason, packet[:_QUOTED]))
             return
         if len(peer.staged) >= state.limits.max_staged_packets:
             peer.staged.popleft()
             state.refused[Refusal.STAGED_FULL] += 1
-        peer.staged.append(bytes(packet))
-        state.note_ready(peer)
+        peer.staged.append(packet)
+        if not peer.is_ready:
+            state.note_ready(peer)
 
     def transmit(self, now: Ns) -> Iterator[Datagram]:
         """Hand out what is to be sent now; may be drained in part and resumed."""
         state = self._state
         while True:
-            if state.outgoing:
+            while state.outgoing:
                 yield state.outgoing.popleft()
-            elif not state.ready:
+            if not state.ready:
                 return
+            peer = state.ready[0]
+            session = peer.slots.current
+            if session is not None and peer.staged and session.can_send(now, state.limits):
+                yield from self._seal_staged(peer, session, now)
             else:
-                peer = state.ready[0]
-                session = peer.slots.current
-                if session is not None and peer.staged and session.can_send(now, state.limits):
-                    yield self._seal(peer, session, peer.staged.popleft(), now)
-                else:
-                    state.ready.popleft()
-                    peer.is_ready = False
-                    if peer.staged:
-                        self._handshakes.initiate(peer, now)
+                state.ready.popleft()
+                peer.is_ready = False
+                if peer.staged:
+                    self._handshakes.initiate(peer, now)
 
     def expire(self, now: Ns) -> None:
         """Let time pass."""
@@ -179,42 +191,49 @@ class Tunnel(Settings):
 
     # -- data -------------------------------------------------------------------------------
 
-    def _receive_data(
-        self, datagram: memoryview, index: int, counter: int, arrival: Arrival
-    ) -> None:
-        state, now = self._state, arrival.now
+    def _receive_data(  # noqa: PLR0917 - hot: keywords cost half a microsecond
+        self,
+        datagram: ReadBuffer,
+        index: int,
+        counter: int,
+        source: Endpoint,
+        local: bytes | None,
+        traffic_class: int,
+        now: Ns,
+    ) -> Refusal | None:
+        state = self._state
         found = state.sessions.get(index)
         if found is None:
-            state.refuse(Refusal.RECEIVER_INDEX, arrival.source)
-            return
+            return Refusal.RECEIVER_INDEX
         session, peer = found
         if now >= session.reject_at:
-            state.refuse(Refusal.EXPIRED, arrival.source, peer)
-            return
+            return Refusal.EXPIRED
         if counter >= state.limits.reject_after_messages:
-            state.refuse(Refusal.COUNTER_LIMIT, arrival.source, peer)
-            return
+            return Refusal.COUNTER_LIMIT
         try:
             open_ = session.open or session.make_open()
-            packet = open_(NONCE.pack(counter), datagram[TRANSPORT.size :], None)
+            packet = open_(NONCE.pack(counter), datagram[_HEADER:], None)
         except InvalidTag:
-            state.refuse(Refusal.TAG, arrival.source, peer)
-            return
+            return Refusal.TAG
         if not session.replay.accept(counter):
-            state.refuse_replay(arrival.source, peer, session, counter)
-            return
+            return Refusal.REPLAYED
         # The peer was heard: from here on nothing is taken back.
-        if arrival.source != peer.endpoint or arrival.local != peer.local:
-            state.move(peer, arrival.source, arrival.local)
+        if source != peer.endpoint or local != peer.local:
+            state.move(peer, source, local)
         if session is peer.slots.next:
             self._confirm(peer, session, now)
         peer.rx_bytes += len(datagram)
-        if peer.wants_last_minute_handshake(now):
+        current = peer.slots.current
+        if current is not None and now >= current.last_minute_at:
+            self._renew_in_the_last_minute(peer, current, now)
+        peer.heard(now, is_data=bool(packet))
+        return self._deliver(packet, peer, traffic_class) if packet else None
+
+    def _renew_in_the_last_minute(self, peer: Peer, current: Session, now: Ns) -> None:
+        """Begin a handshake, once per session: what arrives is about to outlive its keys."""
+        if current.may_send and not peer.last_minute_used:
+            peer.last_minute_used = True
             self._handshakes.initiate(peer, now)
-        peer.authenticated_received(now)
-        if packet:  # else it was a keepalive
-            peer.data_received(now)
-            self._deliver(packet, peer, arrival)
 
     def _confirm(self, peer: Peer, session: Session, now: Ns) -> None:
         """Use the session that we made as responder, since the initiator has."""
@@ -224,57 +243,71 @@ class Tunnel(Settings):
         state.emit(SessionBegun(peer.public, Role.RESPONDER))
         state.note_ready(peer)
 
-    def _deliver(self, packet: bytes, peer: Peer, arrival: Arrival) -> None:
+    def _deliver(self, packet: bytes, peer: Peer, traffic_class: int) -> Refusal | None:
         """Hand out the inner packet, if it is one and its source is the peer's."""
         state = self._state
-        found = inner.addresses(packet)
-        if isinstance(found, Refusal):
-            state.refuse(found, arrival.source, peer)
-            return
-        if state.allowed.lookup(found.source) is not peer:
-            state.refuse(Refusal.INNER_SOURCE, arrival.source, peer)
-            return
-        if found.length != len(packet):
-            packet = packet[: found.length]
-        outer = arrival.traffic_class
-        if outer & 3 and state.config.ecn is not Ecn.OFF:
-            marked = inner.decapsulated(packet, outer, state.config.ecn)
+        length = inner.length_of(packet)
+        if length is None:
+            return inner.fault_of(packet)
+        if state.allowed.lookup(inner.source_of(packet)) is not peer:
+            return Refusal.INNER_SOURCE
+        if length != len(packet):
+            packet = packet[:length]
+        if traffic_class & 3:
+            marked = inner.decapsulated(packet, traffic_class, state.config.ecn)
             if marked is None:
-                state.refuse(Refusal.INNER_ECN, arrival.source, peer)
-                return
+                return Refusal.INNER_ECN
             packet = marked
         if len(state.events) >= state.limits.max_events:
-            state.refuse(Refusal.EVENTS_FULL, arrival.source, peer)
-            return
+            return Refusal.EVENTS_FULL
         state.events.append(Delivered(packet, peer.public))
+        return None
 
-    def _seal(self, peer: Peer, session: Session, packet: bytes, now: Ns) -> Datagram:
-        """Encrypt one packet, or nothing for a keepalive, on the current session."""
-        state, config = self._state, self._state.config
-        counter = session.counter
-        session.counter = counter + 1
-        traffic_class = 0
-        plaintext = packet
-        if packet:
-            pad = inner.padding(len(packet), config.mtu)
-            if pad:
-                plaintext = packet + bytes(pad)
-            traffic_class = inner.outer_traffic_class(
-                inner.traffic_class(packet), config.ecn, copy_dscp=config.copy_dscp
-            )
+    def _refuse(self, reason: Refusal, source: Endpoint, index: int, counter: int) -> None:
+        """Count data that was dropped, and say whose it was."""
+        session, peer = self._state.sessions.get(index, (None, None))
+        if reason is Refusal.REPLAYED and session is not None and peer is not None:
+            self._state.refuse_replay(source, peer, session, counter)
+        else:
+            self._state.refuse(reason, source, peer)
+
+    def _seal_staged(self, peer: Peer, session: Session, now: Ns) -> Iterator[Datagram]:
+        """Encrypt what waits for one peer, as long as the session may be used for it.
+
+        What is the same for all of a run is looked at once: the timers know but one `now`.
+        """
+        state, staged, remote, mtu = self._state, peer.staged, session.remote_index, self._mtu
         seal = session.seal or session.make_seal()
-        payload = TRANSPORT.pack(_TRANSPORT, session.remote_index, counter) + seal(
-            NONCE.pack(counter), plaintext, None
-        )
-        assert peer.endpoint is not None, "a session came from somewhere"
-        datagram = Datagram(payload, peer.endpoint, traffic_class, peer.local)
-        peer.tx_bytes += len(payload)
+        endpoint, local = peer.endpoint, peer.local
+        assert endpoint is not None, "a session came from somewhere"
+        limits = state.limits
+        limit, renew_at = limits.reject_after_messages, limits.rekey_after_messages
+        is_old = now >= session.rekey_at
         peer.authenticated_sent(now)
-        if packet:
-            peer.data_sent(now, state.jitter)
-        if peer.wants_rekey(now):
-            self._handshakes.initiate(peer, now)
-        return datagram
+        noted = False
+        while staged and session.counter < limit:
+            packet = staged.popleft()
+            counter = session.counter
+            session.counter = counter + 1  # before anything else: it is the nonce
+            if packet:
+                if not noted:
+                    peer.data_sent(now, state.jitter)
+                    noted = True
+                traffic_class = self._outer[inner.traffic_class(packet)]
+                pad = inner.padding(len(packet), mtu)
+                if pad:
+                    packet += _ZEROS[pad]
+            else:
+                traffic_class = 0
+            payload = TRANSPORT.pack(_TRANSPORT, remote, counter) + seal(
+                NONCE.pack(counter), packet, None
+            )
+            peer.tx_bytes += len(payload)
+            if is_old or counter >= renew_at:
+                self._handshakes.initiate(peer, now)
+            yield Datagram(payload, endpoint, traffic_class, local)
+            if not session.may_send or peer.slots.current is not session:
+                return  # we were left, and something else was done in between
 
     # -- timers -----------------------------------------------------------------------------
 
