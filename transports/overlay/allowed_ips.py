@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Generic, NamedTuple, Self, TypeVar
 
+from transports.overlay.keys import shown
+
 Owner = TypeVar("Owner")
 
 # Limit: addresses whose owner is remembered; a flow has one, a site some hundreds.
@@ -39,7 +41,7 @@ class Prefix(NamedTuple):
             return cls.of(packed, int(length) if slash else bits)
         except ValueError:
             raise ValueError(
-                f"{text!r} is no prefix: write 10.0.0.0/8, 2001:db8::/32 or an address"
+                f"{shown(text)} is no prefix: write 10.0.0.0/8, 2001:db8::/32 or an address"
             ) from None
 
     @property

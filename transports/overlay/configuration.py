@@ -22,10 +22,8 @@ from dataclasses import dataclass, field
 from transports.clock import Ns, S
 from transports.overlay.allowed_ips import Prefix
 from transports.overlay.endpoint import Endpoint
-from transports.overlay.keys import PrivateKey, Secret, from_base64, to_base64
+from transports.overlay.keys import PrivateKey, Secret, from_base64, shown, to_base64
 from transports.overlay.settings import Settings
-
-_LONGEST = 24  # more than any name of a key has
 
 Host = tuple[str, int]  # a name or an address, and a port
 
@@ -140,8 +138,8 @@ def apply(
     """
     places = _places(configuration, resolved or {})
     settings.set_private_key(configuration.private_key)
-    settings.listen_port = configuration.listen_port
-    settings.fwmark = configuration.fwmark
+    settings.set_listen_port(configuration.listen_port)
+    settings.set_fwmark(configuration.fwmark)
     wanted = {peer.public_key for peer in configuration.peers}
     for status in list(settings.peers()):
         if status.public_key in wanted:
@@ -201,7 +199,7 @@ class _MissingKeyError(ValueError):
 def _section(line: str) -> str:
     name = line.lower()
     if name not in {"[interface]", "[peer]"}:
-        raise ValueError(f"{line!r} is no section: write [Interface] or [Peer]")
+        raise ValueError(f"{shown(line)} is no section: write [Interface] or [Peer]")
     return name[1:-1]
 
 
@@ -218,9 +216,7 @@ def _key_and_value(line: str, legal: tuple[str, ...]) -> tuple[str, str]:
             if not equals or not value:
                 raise ValueError(f"{key} has no value")
             return key, value
-    # A key that stands alone on its line looks like a name, too: it is not repeated.
-    named = f"{name!r}" if name.isalpha() and len(name) <= _LONGEST else "what stands here"
-    raise ValueError(f"{named} is not known, legal is {', '.join(legal)}")
+    raise ValueError(f"{shown(name)} is not known, legal is {', '.join(legal)}")
 
 
 def _interface_key(configuration: Configuration, line: str) -> None:
@@ -268,7 +264,7 @@ def number(text: str, most: int) -> int:
     except ValueError:
         value = -1
     if not 0 <= value <= most:
-        raise ValueError(f"{text!r} is no number of 0 to {most}")
+        raise ValueError(f"{shown(text)} is no number of 0 to {most}")
     return value
 
 
@@ -278,9 +274,11 @@ def _split(text: str) -> Host:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"{text!r}: write an IPv6 address in brackets, [2001:db8::1]:51820")
+        raise ValueError(
+            f"{shown(text)}: write an IPv6 address in brackets, [2001:db8::1]:51820"
+        )
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise ValueError(f"{text!r} is no endpoint: write a host, a colon and a port")
+        raise ValueError(f"{shown(text)} is no endpoint: write a host, a colon and a port")
     return host, int(port)
 
 

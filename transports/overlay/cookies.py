@@ -58,9 +58,6 @@ class Macs:
         self._last_mac1 = None
         return True
 
-    def wipe(self) -> None:
-        self._cookie = self._last_mac1 = None
-
 
 class CookieChecker:
     """The macs of what comes in, and the cookies that we hand out."""

@@ -3,6 +3,8 @@
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NamedTuple, Self
 
+from transports.overlay.keys import shown
+
 _MAPPED = bytes(10) + b"\xff\xff"  # RFC 4291, section 2.5.5.2
 
 
@@ -43,7 +45,7 @@ class Endpoint(NamedTuple):
             return cls.of(packed, _number(port), scope)
         except ValueError:
             raise ValueError(
-                f"{text!r} is no endpoint: write 192.0.2.1:51820 or [2001:db8::1]:51820"
+                f"{shown(text)} is no endpoint: write 192.0.2.1:51820 or [2001:db8::1]:51820"
             ) from None
 
     def __str__(self) -> str:

@@ -58,12 +58,14 @@ class Handshakes:
             message = _unpacked(datagram)
             if isinstance(message, CookieReply):
                 self._receive_cookie(message, arrival.now)
+                self._state.stats.handshakes_received += 1
                 return
             arrival = self._admit(datagram, message.sender_index, arrival)
             if isinstance(message, Initiation):
                 self._receive_initiation(message, arrival)
             else:
                 self._receive_response(message, arrival)
+            self._state.stats.handshakes_received += 1
         except _RefusedError as refused:
             self._state.refuse(refused.reason, arrival.source, refused.peer)
 
@@ -86,6 +88,7 @@ class Handshakes:
             reply = checker.reply(datagram, sender_index, source, now)
             payload = bytes(wireguard.packed(reply))
             state.outgoing.append(Datagram(payload, source, 0, arrival.local))
+            state.stats.handshakes_sent += 1
             raise _RefusedError(Refusal.COOKIE_SENT)
         if not self._rates.allow(source, now):
             raise _RefusedError(Refusal.SOURCE_RATE)
@@ -227,6 +230,7 @@ class Handshakes:
         traffic_class = state.config.handshake_traffic_class
         state.outgoing.append(Datagram(bytes(buf), peer.endpoint, traffic_class, peer.local))
         peer.tx_bytes += len(buf)
+        state.stats.handshakes_sent += 1
         peer.authenticated_sent(now)
 
     def _log_keys(self, peer: Peer, ephemeral: PrivateKey, now: Ns) -> None:

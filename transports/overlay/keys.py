@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 KEY_SIZE = 32
 _ZERO = bytes(KEY_SIZE)
+_SHOWN = 40  # characters; base64 without its last sign has 43
 
 
 class Secret:
@@ -81,6 +82,12 @@ class PrivateKey(Secret):
 def _loaded(public: bytes) -> X25519PublicKey:
     """Return a public key as the library wants it: that costs a quarter of an exchange."""
     return X25519PublicKey.from_public_bytes(public)
+
+
+def shown(text: str) -> str:
+    """Return `text` for an error, unless a key may be in it that strayed to a wrong place."""
+    runs = "".join(c if c.isalnum() or c in "+/=" else " " for c in text).split()
+    return "what stands there" if any(len(run) > _SHOWN for run in runs) else repr(text)
 
 
 def to_base64(raw: bytes) -> str:

@@ -35,7 +35,7 @@ class Session:
 
     __slots__ = (
         "_keys",
-        "counter", "created_at", "is_initiator", "last_minute_at", "local_index", "may_send",
+        "counter", "is_initiator", "last_minute_at", "local_index", "may_send",
         "open", "reject_at", "rekey_at", "remote_index", "replay", "seal",
     )  # fmt: skip
 
@@ -56,7 +56,6 @@ class Session:
         self.remote_index = remote_index
         self.counter = 0  # of the next packet to send; it is the nonce
         self.replay = ReplayWindow(limits.replay_window, limits.reject_after_messages)
-        self.created_at = now
         self.is_initiator = is_initiator
         self.may_send = True  # until our private key changes
         self.reject_at = now + limits.reject_after_time

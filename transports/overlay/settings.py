@@ -22,8 +22,8 @@ class Settings:
     def __init__(self, state: State) -> None:
         self._state = state
         self._numbers = 0
-        self.listen_port = 0  # kept for whoever has the socket; 0: any
-        self.fwmark = 0  # likewise; 0: none
+        self._listen_port = 0
+        self._fwmark = 0
 
     @property
     def public_key(self) -> bytes | None:
@@ -52,6 +52,28 @@ class Settings:
             peer.slots.forbid_sending()
             state.drop_pending(peer)
             state.note_ready(peer)
+
+    @property
+    def listen_port(self) -> int:
+        """The port that the owner of the socket is to bind; 0: any."""
+        return self._listen_port
+
+    def set_listen_port(self, port: int) -> None:
+        if not 0 <= port <= 0xFFFF:
+            raise ValueError(f"listen_port is {port}, legal is 0 to 65535")
+        self._listen_port = port
+        self._forget_local_addresses()
+
+    @property
+    def fwmark(self) -> int:
+        """The mark that the owner of the socket is to set on it; 0: none."""
+        return self._fwmark
+
+    def set_fwmark(self, mark: int) -> None:
+        if not 0 <= mark <= 0xFFFFFFFF:
+            raise ValueError(f"fwmark is {mark:#x}, legal is 0 to 0xffffffff")
+        self._fwmark = mark
+        self._forget_local_addresses()
 
     def add_peer(self, public: bytes) -> bool:
         """Know a peer; one that is known stays as it is. Say no if it is us: not an error.
@@ -150,6 +172,11 @@ class Settings:
             "events": len(state.events),
             "timers": len(state.agenda),
         }
+
+    def _forget_local_addresses(self) -> None:
+        """Let routing choose from where to send: it may choose otherwise now."""
+        for peer in self._state.peers.values():
+            peer.local = None
 
     def _peer(self, public: bytes) -> Peer:
         peer = self._state.peers.get(public)

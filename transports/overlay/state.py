@@ -38,6 +38,31 @@ class TunnelConfig:
     key_log: bool = False  # events with the secrets that a dissector needs: for captures only
     traces: bool = False  # each refused datagram makes an event, too
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.mtu <= 0xFFFF:
+            raise ValueError(f"mtu is {self.mtu}, legal is 0 to 65535")
+        if not 0 <= self.handshake_traffic_class <= 0xFF:
+            raise ValueError(
+                f"handshake_traffic_class is {self.handshake_traffic_class:#x}, "
+                "legal is 0 to 0xff"
+            )
+
+
+@dataclass(slots=True)
+class TunnelStats:
+    """What was sent, and what was received and not refused before it was opened.
+
+    Data is counted apart from what the overlay needs for itself. A packet that is refused for
+    what is inside is counted here and under its reason.
+    """
+
+    data_sent: int = 0
+    data_received: int = 0
+    keepalives_sent: int = 0
+    keepalives_received: int = 0
+    handshakes_sent: int = 0  # initiations, responses, cookie replies
+    handshakes_received: int = 0
+
 
 class Datagram(NamedTuple):
     """One UDP payload to send."""
@@ -49,11 +74,10 @@ class Datagram(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """How a datagram came."""
+    """How a message of a handshake came."""
 
     source: Endpoint
     local: bytes | None  # our address that it was sent to
-    traffic_class: int  # of its outer header
     now: Ns
 
 
@@ -82,6 +106,7 @@ class State:
         self.ready: deque[Peer] = deque()  # peers with something staged that may be sent
         self.events: deque[Event] = deque()
         self.refused: Counter[Refusal] = Counter()
+        self.stats = TunnelStats()
         self.dropped_events = 0
         self._rng = rng
 

@@ -46,7 +46,13 @@ from transports.overlay.peer import Peer
 from transports.overlay.refusals import Refusal
 from transports.overlay.session import Session
 from transports.overlay.settings import Settings
-from transports.overlay.state import Arrival, Datagram, State, TunnelConfig
+from transports.overlay.state import (
+    Arrival,
+    Datagram,
+    State,
+    TunnelConfig,
+    TunnelStats,
+)
 from transports.overlay.timers import Timer
 from wire.codec import ReadBuffer
 from wire.wireguard import MIN_TRANSPORT_SIZE, TRANSPORT, MessageType
@@ -93,6 +99,11 @@ class Tunnel(Settings):
         return self._state.refused
 
     @property
+    def stats(self) -> TunnelStats:
+        """What went through; it only grows."""
+        return self._state.stats
+
+    @property
     def dropped_events(self) -> int:
         """How many events nobody fetched in time."""
         return self._state.dropped_events
@@ -125,7 +136,7 @@ class Tunnel(Settings):
                 if reason is not None:
                     self._refuse(reason, source, index, counter)
                 return
-        self._handshakes.receive(datagram, Arrival(source, local, traffic_class, now))
+        self._handshakes.receive(datagram, Arrival(source, local, now))
 
     def send(self, packet: ReadBuffer) -> None:
         """Queue one inner IP packet, which is copied. It leaves with `transmit`."""
@@ -191,7 +202,7 @@ class Tunnel(Settings):
 
     # -- data -------------------------------------------------------------------------------
 
-    def _receive_data(  # noqa: PLR0917 - hot: keywords cost half a microsecond
+    def _receive_data(  # noqa: PLR0911, PLR0917 - hot: keywords cost half a microsecond
         self,
         datagram: ReadBuffer,
         index: int,
@@ -227,7 +238,11 @@ class Tunnel(Settings):
         if current is not None and now >= current.last_minute_at:
             self._renew_in_the_last_minute(peer, current, now)
         peer.heard(now, is_data=bool(packet))
-        return self._deliver(packet, peer, traffic_class) if packet else None
+        if not packet:
+            state.stats.keepalives_received += 1
+            return None
+        state.stats.data_received += 1
+        return self._deliver(packet, peer, traffic_class)
 
     def _renew_in_the_last_minute(self, peer: Peer, current: Session, now: Ns) -> None:
         """Begin a handshake, once per session: what arrives is about to outlive its keys."""
@@ -280,7 +295,7 @@ class Tunnel(Settings):
         seal = session.seal or session.make_seal()
         endpoint, local = peer.endpoint, peer.local
         assert endpoint is not None, "a session came from somewhere"
-        limits = state.limits
+        limits, stats = state.limits, state.stats
         limit, renew_at = limits.reject_after_messages, limits.rekey_after_messages
         is_old = now >= session.rekey_at
         peer.authenticated_sent(now)
@@ -290,6 +305,7 @@ class Tunnel(Settings):
             counter = session.counter
             session.counter = counter + 1  # before anything else: it is the nonce
             if packet:
+                stats.data_sent += 1
                 if not noted:
                     peer.data_sent(now, state.jitter)
                     noted = True
@@ -298,6 +314,7 @@ class Tunnel(Settings):
                 if pad:
                     packet += _ZEROS[pad]
             else:
+                stats.keepalives_sent += 1
                 traffic_class = 0
             payload = TRANSPORT.pack(_TRANSPORT, remote, counter) + seal(
                 NONCE.pack(counter), packet, None

@@ -16,7 +16,7 @@ from transports.clock import Ns, S
 from transports.overlay.allowed_ips import Prefix
 from transports.overlay.configuration import number
 from transports.overlay.endpoint import Endpoint
-from transports.overlay.keys import PrivateKey, Secret, from_hex
+from transports.overlay.keys import PrivateKey, Secret, from_hex, shown
 from transports.overlay.peer import PeerStatus
 from transports.overlay.settings import Settings
 
@@ -33,6 +33,12 @@ class Answer(NamedTuple):
     listen_port: int | None = None  # a port was set: 0 is any
     fwmark: int | None = None  # a mark was set: 0 is none
     why: str = ""  # what was wrong, for a log; no key is in it
+
+    def __repr__(self) -> str:
+        """Hide the text: the answer to get=1 holds all secrets."""
+        return (
+            f"Answer({len(self.text)} bytes, {self.listen_port}, {self.fwmark}, {self.why!r})"
+        )
 
 
 class Requests:
@@ -154,9 +160,11 @@ class _Setting:
                 private = None if secret.is_zero else PrivateKey(secret.reveal())
                 self._settings.set_private_key(private)
             case "listen_port":
-                self.listen_port = self._settings.listen_port = _decimal(value, 0xFFFF)
+                self.listen_port = _decimal(value, 0xFFFF)
+                self._settings.set_listen_port(self.listen_port)
             case "fwmark":
-                self.fwmark = self._settings.fwmark = _decimal(value, 0xFFFFFFFF)
+                self.fwmark = _decimal(value, 0xFFFFFFFF)
+                self._settings.set_fwmark(self.fwmark)
             case "replace_peers":
                 _check_true(value)
                 for status in list(self._settings.peers()):
@@ -218,5 +226,5 @@ def _check_true(value: str) -> None:
 
 def _decimal(value: str, most: int) -> int:
     if not (value.isascii() and value.isdecimal()):
-        raise ValueError(f"{value!r} is no decimal number")
+        raise ValueError(f"{shown(value)} is no decimal number")
     return number(value, most)

@@ -125,12 +125,37 @@ def test_a_mistake_is_named_with_its_line_and_what_is_legal(text):
 
 
 @pytest.mark.parametrize(
-    "line", [PRIVATE, f"PrivateKey = x{PRIVATE}", f"Private Key = {PRIVATE}", PRIVATE[:-1]]
+    "line",
+    [
+        f"[Interface]\n{PRIVATE}",
+        f"[Interface]\n{PRIVATE[:-1]}",
+        f"[Interface]\nPrivateKey = x{PRIVATE}",
+        f"[Interface]\nPrivate Key = {PRIVATE}",
+        f"[Interface]\nListenPort = {PRIVATE}",
+        f"[{PRIVATE}]",
+        f"[Peer]\nPresharedKey = {PRIVATE}0",
+        f"[Peer]\nAllowedIPs = 10.0.0.0/8, {PRIVATE}",
+        f"[Peer]\nEndpoint = {PRIVATE}",
+        f"[Peer]\nEndpoint = ::{PRIVATE}",
+        f"[Peer]\nPersistentKeepalive = {PRIVATE}",
+    ],
 )
 def test_a_mistake_never_repeats_a_key(line):
     with pytest.raises(ConfigurationError) as refused:
-        parse(f"[Interface]\n{line}")
+        parse(line)
     assert PRIVATE[:20] not in str(refused.value)
+
+
+@pytest.mark.parametrize("key", ["listen_port", "fwmark", "endpoint", "allowed_ip"])
+def test_nor_does_the_uapi_repeat_one(key):
+    w = World()
+    peer = "" if key in {"listen_port", "fwmark"} else f"public_key={'11' * 32}\n"
+    told = uapi.answer(f"set=1\n{peer}{key}={'ab' * 32}".encode(), w.a.tunnel, w.now)
+    assert told.why
+    assert "abab" not in told.why
+    shown = uapi.answer(b"get=1", w.a.tunnel, w.now)
+    assert w.a.private.reveal().hex() in shown.text
+    assert w.a.private.reveal().hex()[:20] not in repr(shown)
 
 
 keys = octets(32)

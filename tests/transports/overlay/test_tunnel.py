@@ -383,6 +383,54 @@ def test_an_ipv4_address_in_the_clothes_of_ipv6_is_the_same_place(up):
     assert up.b.status(up.a).endpoint == up.a.endpoint
 
 
+def test_trap_52_our_own_address_is_forgotten_when_it_may_be_what_is_wrong(up):
+    here = bytes([203, 0, 113, 1])
+
+    def heard_there():
+        up.a.hears(up.across(up.b, up.a), up.b.endpoint, local=here)
+        assert up.across(up.a, up.b).local == here
+
+    heard_there()
+    up.a.tunnel.set_listen_port(7)
+    assert up.across(up.a, up.b).local is None
+    heard_there()
+    up.a.tunnel.set_fwmark(7)
+    assert up.across(up.a, up.b).local is None
+    heard_there()
+    sent = [d for _, node, d in up.pass_time(30 * S) if node is up.a]
+    begun = [d.local for d in sent if kind(d) == "initiation"]
+    assert begun == [None] * len(begun) != []
+
+
+def test_w08_data_is_counted_apart_from_what_the_overlay_needs(up):
+    before = vars_of(up.a.tunnel.stats)
+    for _ in range(5):
+        up.a.send(up.b)
+    up.run(up.now + 30 * S)
+    after = vars_of(up.a.tunnel.stats)
+    assert {name: after[name] - before[name] for name in after} == {
+        "data_sent": 5, "data_received": 0, "keepalives_sent": 0, "keepalives_received": 1,
+        "handshakes_sent": 0, "handshakes_received": 0,
+    }  # fmt: skip
+    assert (before["handshakes_sent"], before["handshakes_received"]) == (1, 1)
+    assert up.b.tunnel.stats.data_received == 6
+
+
+def vars_of(stats):
+    return {name: getattr(stats, name) for name in stats.__slots__}
+
+
+def test_settings_out_of_range_are_refused_with_what_is_legal(w):
+    with pytest.raises(ValueError, match="legal is 0 to 65535"):
+        w.a.tunnel.set_listen_port(65536)
+    with pytest.raises(ValueError, match="legal is 0 to 0xffffffff"):
+        w.a.tunnel.set_fwmark(-1)
+    with pytest.raises(ValueError, match="mtu is -1"):
+        World(mtu=-1)
+    with pytest.raises(ValueError, match="legal is 0 to 0xff"):
+        World(handshake_traffic_class=256)
+
+
 def test_port_zero_cannot_be_answered_and_does_not_become_the_endpoint(up):
     up.b.hears(up.across(up.a, up.b), up.a.endpoint._replace(port=0))
     assert up.b.status(up.a).endpoint == up.a.endpoint
