@@ -249,6 +249,7 @@ _PROBES: dict[str, _Probe] = {
     "docker": _Probe(_docker, "apt-get install docker.io, and start it", inside=False),
     "qemu_guest": _Probe(_qemu_guest, "apt-get install qemu-system-x86", inside=False),
     "wireguard_go": _program("wireguard-go"),
+    "wg": _program("wg", package="wireguard-tools"),
     "mininet": _program("mn", package="mininet"),
     "chromium": _Probe(
         functools.partial(_any_version, "chromium", "chromium-browser", "google-chrome"),

@@ -52,6 +52,18 @@ def test_the_edge_of_the_window_as_measured_against_wireguard_go():
     assert not window.accept(1_871)
 
 
+@pytest.mark.parametrize("size", [1, 32, 64, 65, 1000, 8128])
+@pytest.mark.parametrize("jump", [1, 63, 64, 65, 200, 5000, 20_000])
+def test_what_a_jump_steps_over_is_new(size, jump):
+    window, start = ReplayWindow(size), 10_000
+    assert all(window.accept(counter) for counter in range(start))  # every bit is set
+    newest = start - 1 + jump
+    assert window.accept(newest)
+    between = range(max(start, newest - size), newest)
+    assert all(window.accept(counter) for counter in between)
+    assert not any(window.accept(counter) for counter in between)
+
+
 class PlainWindow:
     """A set of counters: what the ring must agree with."""
 

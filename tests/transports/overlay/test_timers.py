@@ -47,6 +47,18 @@ def test_trap_9_one_packet_to_a_silent_peer_is_20_initiations_in_98_s_and_then_s
     assert [kind(d) for d in w.a.out()] == ["initiation"]
 
 
+def test_giving_up_is_silence_whatever_was_heard_before(up):
+    heard = up.across(up.b, up.a)
+    up.across(up.a, up.b)  # lost: so a begins a handshake, and nobody answers it
+    begun = 0
+    while begun < 20:
+        sent = up.pass_time(1 * S)
+        begun += len(times(sent, up.a, "initiation", 0))
+    up.a.hears(heard, up.b.endpoint)
+    assert [d for _, node, d in up.pass_time(30 * S) if node is up.a] == []
+    assert [event.initiations for event in up.a.of(GaveUp)] == [20]
+
+
 def test_every_initiation_has_its_own_ephemeral_index_and_timestamp():
     w = World()
     w.a.send(w.b)

@@ -110,6 +110,21 @@ def test_transmit_may_be_left_and_resumed(w):
     assert counters == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("change", ["key", "peer", "session"])
+def test_what_changes_while_transmit_is_left_counts_when_it_is_resumed(up, change):
+    for _ in range(3):
+        up.a.send(up.b)
+    under_way = up.a.tunnel.transmit(up.now)
+    assert kind(next(under_way)) == "data"
+    if change == "key":
+        up.a.tunnel.set_private_key(type(up.a.private)(b"\x42" * 32))
+    elif change == "peer":
+        up.a.tunnel.remove_peer(up.b.public)
+    else:
+        peer_of(up.a, up.b).slots.wipe()
+    assert "data" not in [kind(d) for d in under_way]
+
+
 # -- who may send first ------------------------------------------------------------------------
 
 
