@@ -402,6 +402,11 @@ class QueuePair:
         )
 
     @property
+    def has_answers(self) -> bool:
+        """Say whether acknowledgements or responses wait to be sent; ERR would forget them."""
+        return self._receiver is not None and self._receiver.has_responses
+
+    @property
     def send_room(self) -> int:
         """Return how many send requests may still be posted."""
         queued = self._sender.queued if self._sender is not None else 0

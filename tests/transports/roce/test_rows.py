@@ -19,23 +19,16 @@ SECTIONS = {
     "Q": (42, [ROCE]),
     "U": (13, [ROCE]),
     "S": (7, [ROCE]),
-    "C": (27, [ROCE, "transports/roce/cm/test_*.py"]),
+    "C": (27, [ROCE, "transports/roce/cm/test_*.py", "interop/roce/test_rdma_cm.py"]),
     "N": (11, ["transports/roce/congestion/test_*.py", "netem/switch/test_congestion_rows.py"]),
 }
 # Row to the file and the test that has it under another name.
 ELSEWHERE = {
     # A frame's tag never reaches a device.
     "W27": ("netem/host/test_port.py", "test_with_the_tag_taken_off"),
-    # The data, and then that it counts.
-    "C14": (
-        "transports/roce/cm/test_manager.py",
-        "test_the_first_packet_of_the_peer_counts_as_its_rtu",
-    ),
 }
 # What only a kernel's tools can say; their runs are in tests/interop.
 TOOLS = {
-    "C26": "rping",
-    "C27": "ib_write_bw",
     "T1": "ibv_rc_pingpong",
 }
 FIELD_REPORTS = {5, 6, 7, 8, 11, 13, 16, 17, 18, 19, 20}

@@ -10,7 +10,9 @@ done to the queue pairs:
     DREQ either way, REJ, no answer     ERR
 
 The owner drives the port as ever and gives each of its events to `take`, which keeps those that
-are of no interest to others: completions of queue pair 1. After any call it drains `events`.
+are of no interest to others: completions of queue pair 1. It drains `events` after any call,
+and so before it looks at the event itself: where data comes before the RTU, the connection is
+established first.
 """
 
 import random
@@ -95,6 +97,8 @@ class CmPort:
         self._rng = rng
         self._events: deque[CmEvent] = deque()
         self._connected: dict[int, tuple[Connection, QueuePair]] = {}  # by QPN
+        self._leaving: list[tuple[Connection, bytes]] = []  # to be ended by `expire`
+        self._leave_at: Ns | None = None
         pd = port.alloc_pd()
         self._region = port.register(pd, 0, _SLOTS * _SLOT, Access.LOCAL_WRITE)
         self._gsi = port.create_qp(pd, qp_num=GSI_QP, service=Service.UD)
@@ -218,7 +222,16 @@ class CmPort:
         self._settle(now)
 
     def disconnect(self, connection: Connection, now: Ns, private_data: bytes = b"") -> None:
-        """End a connection; its queue pair goes to ERR. Harmless if it is over already."""
+        """End a connection; its queue pair goes to ERR. Harmless if it is over already.
+
+        What has arrived is acknowledged first, as a NIC would have done at once: then all this
+        happens at the next `expire`, which `deadline` asks for.
+        """
+        qp = self._qp_of(connection)
+        if qp is not None and qp.has_answers:
+            self._leaving.append((connection, private_data))
+            self._leave_at = now
+            return
         self._take_down(connection, now)
         self.manager.disconnect(connection, now, private_data)
         self._settle(now)
@@ -257,11 +270,18 @@ class CmPort:
     @property
     def deadline(self) -> Ns | None:
         """When `expire` wants to be called, or None; beside the port's own."""
-        return self.manager.deadline
+        due = self.manager.deadline
+        if self._leave_at is None:
+            return due
+        return self._leave_at if due is None else min(due, self._leave_at)
 
     def expire(self, now: Ns) -> None:
         """Let time pass. Calling it early or twice is harmless."""
         self.manager.expire(now)
+        leaving, self._leaving, self._leave_at = self._leaving, [], None
+        for connection, private_data in leaving:
+            self._take_down(connection, now)
+            self.manager.disconnect(connection, now, private_data)
         self._settle(now)
 
     def take(self, event: Event, now: Ns) -> bool:

@@ -71,10 +71,15 @@ class Dialogue(Generic[Event]):
 
     def proceed(self) -> None:
         """Go on: what the last event asked for is done. Raise ValueError if nothing waits."""
-        if self._waits_for is not HOLD:
+        if not self.is_held:
             raise ValueError(f"proceed while {self._where()}")
         self._advance(b"")
         self._continue()
+
+    @property
+    def is_held(self) -> bool:
+        """Say whether `proceed` is awaited."""
+        return self._waits_for is HOLD
 
     @property
     def is_over(self) -> bool:

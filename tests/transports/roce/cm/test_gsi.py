@@ -270,6 +270,26 @@ def test_c15_a_dreq_takes_the_queue_pair_to_err_and_flushes():
     assert one.state is other.state is CmState.TIMEWAIT
 
 
+def test_what_has_arrived_is_acknowledged_before_the_connection_ends():
+    """The application may leave at once when it has heard what it waited for."""
+    pair = Pair()
+    _, mine, other, yours = pair.connected()
+    yours.post_recv(RecvWr(7, (_sge(pair.server),)), pair.now)
+    mine.post_send(SendWr(1, WrOpcode.SEND, inline=b"last word"), pair.now)
+    for out in pair.client.device.transmit(pair.now):
+        pair.server.device.receive(out.packet, pair.now)
+    pair.server.drain(pair.now)
+    assert pair.server.completed[-1].wr_id == 7
+    pair.server.cm.disconnect(other, pair.now)
+    assert yours.state is QpState.RTS
+    assert pair.server.cm.deadline == pair.now
+    pair.run()
+    assert [done.status for done in pair.client.completed] == [WcStatus.SUCCESS]
+    pair.passes(0)
+    assert mine.state is yours.state is QpState.ERR
+    pair.client.last(Disconnected)
+
+
 def test_c19_a_rejection_takes_the_queue_pair_to_err():
     pair = Pair()
     mine = pair.client.qp()
