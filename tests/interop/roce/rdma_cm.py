@@ -7,7 +7,7 @@ import ipaddress
 import random
 import struct
 
-from tests.interop.roce.rxe import GUEST, OURS
+from tests.interop.roce.cable import GUEST, OURS
 from transports.roce.attributes import QpState
 from transports.roce.cm.events import (
     CmEvent,

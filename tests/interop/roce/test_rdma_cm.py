@@ -5,8 +5,8 @@ Rows C26 and C27 of the conformance list.
 
 import pytest
 
+from tests.interop.roce.cable import GUEST, OURS, Cable
 from tests.interop.roce.rdma_cm import Managed, PerftestByCm, Rping
-from tests.interop.roce.rxe import GUEST, OURS, Cable
 
 pytestmark = [
     pytest.mark.interop,
