@@ -43,6 +43,11 @@ def command(
     ]
     if flows:
         show.table("", ("flow", "transport", "work", "timeout", "RNR timer"), flows)
+        show.table(
+            "",
+            ("flow", "GID", "to GID", "classes"),
+            ((f.flow, *f.gids, f.classes) for f in facts.flows),
+        )
     classes = [(n.name, *one.split(", ", 1)) for n in facts.nodes for one in n.classes]
     if classes:
         show.table("", ("switch", "class", "does"), classes)

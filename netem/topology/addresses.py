@@ -54,6 +54,16 @@ def router_ipv4(number: int, plane: int) -> str:
     return str(IPv4Address(base + number + 1))
 
 
+def host_ip(number: int, plane: int, family: str) -> str:
+    """Return the address of host `number` on a plane, in its family."""
+    return (host_ipv6 if family == "ipv6" else host_ipv4)(number, plane)
+
+
+def gid(ip: str) -> str:
+    """Return the GID of an address, as tools print it: "::ffff:198.18.0.1". Annex A17."""
+    return ip if ":" in ip else f"::ffff:{ip}"
+
+
 def plane_prefixes(plane: int, family: str) -> tuple[str, ...]:
     """Return the prefixes of the hosts and of the routers of a plane."""
     if family == "ipv4":

@@ -160,8 +160,9 @@ class _Planner:
 
     def _ip(self, port: str) -> str:
         node, name = port.split(":")
-        of = {"ipv6": addresses.host_ipv6, "ipv4": addresses.host_ipv4}
-        return of[self._hosts[node].family](self._specs[node].number, plane_of(name))
+        return addresses.host_ip(
+            self._specs[node].number, plane_of(name), self._hosts[node].family
+        )
 
     def _egress_of(self, port: str) -> Impairment:
         return direction_impairment(self._lab, self._link_of[port], self._names, port)

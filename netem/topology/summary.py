@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from netem.impair.describe import describe, describe_events, describe_fault
+from netem.topology.addresses import gid
 from netem.topology.mtu import mtu_sum, srv6_parts
 from netem.topology.plan import (
     EventPlan,
@@ -24,6 +25,8 @@ from netem.topology.units import (
     format_time,
 )
 from netem.topology.wiring import Wiring, role_of
+
+ECN_NAMES = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")  # by the two bits. RFC 3168
 
 
 class PortSummary(Struct, frozen=True):
@@ -61,6 +64,8 @@ class FlowSummary(Struct, frozen=True):
     path_mtu: int
     work: tuple[str, ...]  # "4 x write 64KiB"
     qp_nums: tuple[int, int]
+    gids: tuple[str, str]
+    classes: str  # "DSCP 26 ECT(0), ACK 34, CNP 48"
     first_psn: int
     udp_source_port: int
     timeout: str  # "67.108864ms (code 14)"
@@ -219,11 +224,24 @@ def _flow(source: str, target: str, qp: QpPlan) -> FlowSummary:
         path_mtu=qp.path_mtu,
         work=tuple(f"{work.count} x {work.op} {format_size(work.size)}" for work in qp.work),
         qp_nums=(qp.qp_num, qp.dest_qp_num),
+        gids=(gid(qp.local_ip), gid(qp.remote_ip)),
+        classes=_classes_of_flow(qp),
         first_psn=qp.sq_psn,
         udp_source_port=qp.udp_source_port,
         timeout=format_ack_timeout(qp.timeout),
         rnr_timer=format_rnr_timer(qp.min_rnr_timer),
     )
+
+
+def _classes_of_flow(qp: QpPlan) -> str:
+    """Return in which classes the packets of a connection are."""
+    dscp, ecn = qp.traffic_class >> 2, ECN_NAMES[qp.traffic_class & 3]
+    parts = [f"DSCP {dscp} {ecn}"]
+    if qp.ack_traffic_class is not None:
+        parts.append(f"ACK {qp.ack_traffic_class >> 2}")
+    if qp.congestion is not None:
+        parts.append(f"CNP {qp.congestion.dcqcn.cnp_dscp}")
+    return ", ".join(parts)
 
 
 def _paths(

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
+from netem.topology import addresses
 from netem.topology.congestion import has_line_rate
 from netem.topology.errors import shown
 from netem.topology.fault_model import FaultSpec
 from netem.topology.model import ATOMICS, RECEIVE_OPS, ItemSpec, Lab
 from netem.topology.mtu import mtu_sum, srv6_parts
+from netem.topology.names import plane_of
 from netem.topology.oversize import too_small
 from netem.topology.plan import SourceRoute
 from netem.topology.regions import MAX_MEMORY, budget, region_sizes
@@ -205,10 +207,18 @@ class WorkloadCheck:
             )
             if one != other:
                 self._problems.append(
-                    f"{item.location}.to: {node_of(pair.source)} has {one} and"
-                    f" {node_of(pair.target)} has {other}; give both one family"
+                    f"{item.location}.to: {self._gid(pair.source)} is {one} and"
+                    f" {self._gid(pair.target)} is {other}; give both one family"
                 )
                 return
+
+    def _gid(self, port: str) -> str:
+        """Return a host with its GID, for people who look for the wrong one."""
+        name, _, own = port.partition(":")
+        node = self._lab.topology.nodes[name]
+        family = traits(self._lab, node).family
+        ip = addresses.host_ip(node.number, plane_of(own), family)
+        return f"{name} (GID {addresses.gid(ip)})"
 
 
 # Keys of an item that only some operations have a use for.

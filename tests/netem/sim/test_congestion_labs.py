@@ -158,3 +158,53 @@ def test_a_responder_that_is_read_from_slows_down(simulate):
         for report in run.outcome.reports
     }
     assert handled["h0"] == 0 < min(handled["h1"], handled["h2"])
+
+
+@pytest.mark.slow
+class TestGidAndClasses:
+    """Field reports G02, G06, G10 and G11 in one lab."""
+
+    @pytest.fixture
+    def frames(self, simulate):
+        """Return the RoCE frames of hosts: opcode, DSCP, ECN, priority, EtherType."""
+        run = simulate((LABS / "gid-and-classes" / "lab.yaml").read_text())
+        assert run.verdict == ("pass", "")
+        return [
+            told
+            for record in run.records
+            if record.port.startswith("h") and (told := classes(record.frame)) is not None
+        ]
+
+    @pytest.mark.parametrize("ethertype", [0x0800, 0x86DD])
+    def test_cnps_have_the_dscp_that_is_configured_and_its_priority(self, frames, ethertype):
+        """G11: class 5 has DSCP 5 and 46; the configured one wins."""
+        found = {f[1:4] for f in frames if f[0] == Opcode.CNP and f[4] == ethertype}
+        assert len([f for f in frames if f[0] == Opcode.CNP and f[4] == ethertype]) > 4
+        assert found == {(46, 2, 5)}
+
+    def test_data_and_acknowledgements_have_their_own(self, frames):
+        """G10: `tc: 106` is DSCP 26 and ECT(0); ACKs are set separately."""
+        data = {f[1:4] for f in frames if f[0] == Opcode.RC_WRITE_MIDDLE}
+        sends = {f[1:3] for f in frames if f[0] == Opcode.RC_SEND_FIRST}
+        acks = {f[1:4] for f in frames if f[0] == Opcode.RC_ACKNOWLEDGE}
+        assert data == {(26, 2, 3)}
+        assert sends == {(26, 2), (0, 0)}
+        assert acks == {(34, 0, 4), (26, 2, 3), (0, 0, 0)}
+
+    def test_in_a_class_that_the_switch_does_not_know_packets_are_lost(self, simulate):
+        text = (LABS / "gid-and-classes" / "lab.yaml").read_text()
+        run = simulate(text, **{"transports.bulk.dscp": 27, "transports.bulk.pcp": 3})
+        assert run.judged.verdict == "fail"
+        assert figure(run, "dropped") > 0
+        assert figure(run, "marked") == 0
+
+
+def classes(frame):
+    """Return what a tagged RoCE frame says of its class; None for any other."""
+    tci, ethertype = int.from_bytes(frame[14:16], "big"), int.from_bytes(frame[16:18], "big")
+    if frame[12:14] != b"\x81\x00" or ethertype not in {0x0800, 0x86DD}:
+        return None
+    ip = frame[18:]
+    is_v4 = ethertype == 0x0800
+    byte = ip[1] if is_v4 else int.from_bytes(ip[:2], "big") >> 4 & 0xFF
+    return ip[28 if is_v4 else 48], byte >> 2, byte & 3, tci >> 13, ethertype

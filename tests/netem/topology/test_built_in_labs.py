@@ -25,7 +25,7 @@ FOUNDATION = {
 FABRIC = {
     "incast-ecn", "incast-trim", "pfc-pause", "pfc-head-of-line", "pfc-watchdog",
     "ecmp-polarisation", "srv6-path", "srv6-usid-six-hops", "two-sites-40km", "flap",
-    "dcqcn-incast",
+    "dcqcn-incast", "gid-and-classes",
 }  # fmt: skip
 
 
@@ -53,7 +53,11 @@ def test_a_lab_is_called_as_its_folder_and_has_a_readme(name):
     ids=str,
 )
 def test_a_lab_is_right_in_every_mode(name, change):
-    why = {"srv6-": "in which the kernel writes the headers", "dcqcn-": "keeps the marks"}
+    why = {
+        "srv6-": "in which the kernel writes the headers",
+        "dcqcn-": "keeps the marks",
+        "gid-": "in datagram mode",
+    }
     refused = [line for begin, line in why.items() if name.startswith(begin)]
     if change == {"defaults.host.mode": "datagram"} and refused:
         with pytest.raises(LabError, match=refused[0]):

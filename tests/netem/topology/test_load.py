@@ -294,7 +294,8 @@ REFUSED = [
     ),
     (
         with_item("").replace("h1: {}", "h1: {family: ipv4}"),
-        "workload[0].to: h0 has ipv6 and h1 has ipv4; give both one family",
+        "workload[0].to: h0 (GID fd00::1) is ipv6 and h1 (GID ::ffff:198.18.0.2) is ipv4;"
+        " give both one family",
     ),
     (
         TOPOLOGY.replace("h1: {}", "h1: {}, h2: {}")
