@@ -258,8 +258,12 @@ def test_loss_set_back_to_none_is_gone(lab):
     before = lab.counts("br0:e2->br1:e2")
     assert before["lost"] > 0
     lab.ask("set", "br0->br1", "--loss", "0%")
-    send(lab.name, "h0", "h1", 10_000, pps=5000, cwd=lab.place)
-    after = lab.counts("br0:e2->br1:e2")
+    # A busy host loses some before they are on the link, where its own queues are full.
+    for _ in range(20):
+        send(lab.name, "h0", "h1", 1000, pps=5000, cwd=lab.place)
+        after = lab.counts("br0:e2->br1:e2")
+        if after["frames"] - before["frames"] >= 10_000:
+            break
     assert after["frames"] - before["frames"] >= 10_000
     assert after["lost"] == before["lost"]
     assert after["delivered"] - before["delivered"] == after["frames"] - before["frames"]
