@@ -100,7 +100,10 @@ class DatagramHost:
         is_busy = True
         while is_busy:
             is_busy = False
-            self._workload.landed_anywhere(now)
+            for name, device in self._devices.items():
+                if device.touched:
+                    self._workload.landed(name, device.touched, now)
+                    device.touched.clear()
             self._workload.pump(now)
             for name, device in self._devices.items():
                 for datagram in device.transmit_datagrams(now):

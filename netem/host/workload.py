@@ -125,11 +125,6 @@ class Workload:
             if (responder := self.responders.get((port, qp_num))) is not None:
                 responder.landed(now)
 
-    def landed_anywhere(self, now: Ns) -> None:
-        """Judge what packets have left in memory, for all queue pairs."""
-        for responder in self.responders.values():
-            responder.landed(now)
-
     def pump(self, now: Ns) -> None:
         """Take what the devices have to say, and post what may now be posted."""
         while True:

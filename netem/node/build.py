@@ -5,6 +5,7 @@ Everything opened is closed by the caller's ExitStack. The interfaces are there 
 """
 
 import errno
+import resource
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -50,6 +51,7 @@ Opened = TypeVar("Opened", PacketSocket, Tap)
 _NEEDS: dict[object, str] = {PacketSocket: "CAP_NET_RAW", Tap: "CAP_NET_ADMIN"}
 
 CONTROL_DIR = "/run/fabriclab"
+OTHER_DESCRIPTORS = 256  # ours: control clients, spool, epoll, timer, and room
 
 
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -175,6 +177,7 @@ class _Site:
 
     def _datagram_host(self, node: NodePlan) -> Node:
         plan = self._plan
+        allow_descriptors(len({(qp.port, qp.udp_source_port) for qp in node.qps}))
         self._open_spool(node_header(plan, node.name, self._config.epoch))
         ends = []
         for port in node.ports:
@@ -283,6 +286,16 @@ class _Site:
         path = folder.spool(spool_name(config.name, config.life))
         self._spool = self._stack.enter_context(Spool(path, header, limit=self._limit))
         self._index = {port.name: index for index, port in enumerate(header.ports)}
+
+
+def allow_descriptors(sockets: int) -> None:
+    """Let this process have so many sockets besides what it has, as far as the host allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = sockets + OTHER_DESCRIPTORS
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class PortSockets:

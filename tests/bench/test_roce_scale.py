@@ -9,6 +9,10 @@ import tracemalloc
 
 import pytest
 
+from netem.host.datagram import DatagramHost
+from netem.host.host import Host
+from netem.topology.load import load_lab
+from netem.topology.planner import plan_lab
 from tests.bench.test_roce_counts import ADDRESSES, KEY, SIZE, VA, calls, write
 from transports.roce.attributes import AddressHandle, QpState
 from transports.roce.datagram import DatagramDevice
@@ -143,3 +147,20 @@ def test_the_last_of_2000_connections_is_as_cheap_as_the_first(kind):
             cycle(number)
     assert cost[1999] <= cost[10]
     assert alive[1999] - alive[10] < 20
+
+
+@pytest.mark.parametrize("kind", [DatagramHost, Host])
+def test_a_turn_of_a_host_does_not_look_at_every_queue_pair(kind):
+    host = kind(plan_lab(load_lab(_LAB)), "h1")
+    host.start(0)
+    transmit = host.transmit if kind is Host else host.transmit_datagrams
+    assert not list(transmit(0))  # this one finds that nobody has anything to send
+    assert calls(lambda: [*transmit(0), host.deadline, *host.events()]) < 60
+
+
+_LAB = """
+name: many
+topology: {nodes: {h0: {}, h1: {}}, links: [{endpoints: ["h0:p0", "h1:p0"], mtu: 4500}]}
+transports: {rc: {kind: rc, mtu: 1024}}
+workload: [{op: write, from: h0, to: h1, size: 1KiB, qps: 300}]
+"""

@@ -97,6 +97,9 @@ class DatagramDevice(Port):
         addresses = tuple(address for address in config.addresses if len(address) == 16)
         super().__init__(replace(config, addresses=addresses), rng)
         self.trains = trains
+        self.touched: set[int] = (
+            set()
+        )  # queue pairs that packets came for; the owner's to clear
         self._templates: dict[int, tuple[AddressHandle, Ipv6Template]] = {}
         self._templates_to = PeerTemplates(lambda peer: Ipv6Template(peer, skip=_HEADERS))
         self._held: _Held | None = None  # what did not fit the last train
@@ -160,6 +163,7 @@ class DatagramDevice(Port):
             return head
         if crc32(view[_HEAD:], head.crc) != RESIDUE:
             return RefusalReason.ICRC
+        self.touched.add(head.qp.qp_num)
         (word,) = WORD.unpack_from(view, _HEAD)
         arrival = Arrival(
             head.opcode, head.bits, head.p_key, head.qp_word, word, view, 0, size - ICRC.size
@@ -188,6 +192,7 @@ class DatagramDevice(Port):
         if count:
             train.place(view, offset, segment, count, window)
             self.received_packets += count
+            self.touched.add(qp.qp_num)
             qp.run_placed(opcode, count, ack_psn, now)
         return count
 
@@ -316,6 +321,7 @@ class DatagramDevice(Port):
     def destroy_qp(self, qp: QueuePair) -> None:
         super().destroy_qp(qp)
         self._templates.pop(qp.qp_num, None)
+        self.touched.discard(qp.qp_num)
         self._heads = {key: head for key, head in self._heads.items() if head.qp is not qp}
         if self._held is not None and self._held.qp is qp:
             self._held = None
