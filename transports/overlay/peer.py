@@ -84,7 +84,6 @@ class Peer:
         self.rx_bytes = 0
         self.tx_bytes = 0
         self.timers = Timers(agenda, self, number)
-        self._wants_another_keepalive = False
         self.last_minute_used = False  # one handshake for what arrives late
 
     # -- what happened, for the timers ------------------------------------------------------
@@ -104,11 +103,9 @@ class Peer:
         at[_NEW_HANDSHAKE] = NEVER
         if self.persistent_keepalive:
             self.traversed(now)
-        if is_data:
-            if at[_KEEPALIVE] == NEVER:
-                self.timers.start(Timer.KEEPALIVE, now + self.limits.keepalive_timeout)
-            else:
-                self._wants_another_keepalive = True
+        # Data while the timer runs needs no second keepalive: what is sent answers for both.
+        if is_data and at[_KEEPALIVE] == NEVER:
+            self.timers.start(Timer.KEEPALIVE, now + self.limits.keepalive_timeout)
 
     def authenticated_sent(self, now: Ns) -> None:
         """Note that anything authenticated was sent, messages of the handshake included."""
@@ -138,12 +135,6 @@ class Peer:
         self.retries = 0
         self.last_minute_used = False
         self.last_handshake = unix
-
-    def keepalive_sent_by_timer(self, now: Ns) -> None:
-        """Start the timer again if data came while it ran."""
-        if self._wants_another_keepalive:
-            self._wants_another_keepalive = False
-            self.timers.start(Timer.KEEPALIVE, now + self.limits.keepalive_timeout)
 
     # -- what is due ------------------------------------------------------------------------
 

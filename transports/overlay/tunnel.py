@@ -335,7 +335,6 @@ class Tunnel(Settings):
                 self._retry(peer, now)
             case Timer.KEEPALIVE:
                 state.stage_keepalive(peer)
-                peer.keepalive_sent_by_timer(now)
             case Timer.NEW_HANDSHAKE:
                 peer.local = None  # perhaps it is our address that is wrong
                 self._handshakes.initiate(peer, now)

@@ -120,6 +120,23 @@ def test_a_retry_that_comes_too_soon_after_a_response_is_put_off_and_not_lost():
 
 
 @pytest.mark.slow
+def test_to_answer_an_initiation_gives_up_our_own():
+    """One slot: a late response to what was given up makes no second session."""
+    w = World(b_knows_endpoint=True)
+    w.a.send(w.b)
+    w.b.send(w.a)
+    (from_a,), (from_b,) = w.a.out(), w.b.out()
+    w.a.hears(from_b, w.b.endpoint)
+    w.b.hears(from_a, w.a.endpoint)
+    (answer_a,), (answer_b,) = w.a.out(), w.b.out()
+    assert kind(answer_a) == kind(answer_b) == "response"
+    w.a.hears(answer_b, w.b.endpoint)
+    w.b.hears(answer_a, w.a.endpoint)
+    assert w.a.refused() == w.b.refused() == {"NO_HANDSHAKE": 1}
+    assert w.a.out() == w.b.out() == []
+    assert w.a.tunnel.table_sizes()["pending"] == 0
+
+
 def test_trap_7_both_begin_at_once_and_agree_within_6_s():
     for seed in range(100):
         w = World(seed, b_knows_endpoint=True)
@@ -287,6 +304,15 @@ def test_the_initiator_renews_when_it_hears_at_165_s(up, age, renews):
     up.run(up.now + 1 * S)
     began = [node for _, node, what, _ in up.log if what == "initiation"]
     assert began == [up.a] * renews
+
+
+def test_each_session_is_renewed_in_its_last_minute(up):
+    for _ in range(3):
+        up.run(up.now + 165 * S)
+        up.b.send(up.a)
+        up.run(up.now + 1 * S)
+    began = [node for _, node, what, _ in up.log if what == "initiation"]
+    assert began == [up.a] * 3
 
 
 @pytest.mark.slow
