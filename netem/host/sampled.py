@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from netem.host.host import Host
-from netem.host.sampling import NEVER, Ticks
+from netem.host.sampling import MOST_SAMPLES, NEVER, SAMPLES_END, Ticks
 from netem.impair.departure import FrameMeta
 from netem.topology.outcome import SAMPLE
 from netem.topology.plan import Plan
@@ -43,7 +43,8 @@ class SampledHost(Host):
 
     def _sample_until(self, now: Ns) -> None:
         while (at := self._ticks.at) <= now:
-            self._ticks.took(is_moving=self._sample(at))
+            if self._ticks.took(is_moving=self._sample(at)):
+                self._workload.chronicle.add(at, SAMPLES_END, why=f"{MOST_SAMPLES} were taken")
 
     def _sample(self, at: Ns) -> bool:
         """Write down what there is to say at a time; say whether there was anything."""

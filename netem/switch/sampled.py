@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from netem.host.events import HostEvent
-from netem.host.sampling import NEVER, Ticks
+from netem.host.sampling import MOST_SAMPLES, NEVER, SAMPLES_END, Course, Ticks
 from netem.switch.egress_queue import EgressQueue
 from netem.switch.pipeline import Switch
 from netem.switch.port import Port
@@ -24,7 +24,8 @@ class SampledSwitch(Switch):
     def __init__(self, node: NodePlan, every: Ns | None) -> None:
         super().__init__(node)
         self._ticks = Ticks(every)
-        self._taken: dict[tuple[str, int], list[int]] = {}  # from the first that waited on
+        self._courses: dict[tuple[str, int], Course] = {}  # from the first that waited on
+        self._waited: dict[tuple[str, int], int] = {}  # at the sample before
         self._samples: list[HostEvent] = []
 
     def receive(self, port: str, frame: ReadBuffer, now: Ns) -> None:
@@ -47,33 +48,33 @@ class SampledSwitch(Switch):
 
     def report(self) -> NodeReport:
         report = super().report()
-        for (port, index), taken in self._taken.items():
-            last = max(at for at, waiting in enumerate(taken) if waiting)
-            later = taken[last // 2 : last + 1]
-            report.counters[f"{port}.q{index}.SettledBytes"] = sorted(later)[
-                (len(later) - 1) // 2
-            ]
+        for (port, index), course in self._courses.items():
+            report.counters[f"{port}.q{index}.SettledBytes"] = course.settled
         return report
 
     def _sample_until(self, now: Ns) -> None:
         while (at := self._ticks.at) <= now:
             super().expire(at)
-            self._ticks.took(is_moving=self._sample(at))
+            if self._ticks.took(is_moving=self._sample(at)):
+                why: dict[str, int | str] = {"why": f"{MOST_SAMPLES} were taken"}
+                self._samples.append(HostEvent(at, SAMPLES_END, why))
 
     def _sample(self, at: Ns) -> bool:
         """Write down what waits; say whether anything does, or has since the last sample."""
         is_moving = False
         for port, queue in self._queues():
             waiting = queue.account.used
-            taken = self._taken.get((port.name, queue.index))
-            if taken is None:
+            key = port.name, queue.index
+            course = self._courses.get(key)
+            if course is None:
                 if not waiting:
                     continue
-                taken = self._taken[port.name, queue.index] = []
-            if waiting or (taken and taken[-1]):
+                course = self._courses[key] = Course()
+            if waiting or self._waited.get(key):
                 is_moving = True
                 self._samples.append(HostEvent(at, SAMPLE, _row(port, queue, waiting, at)))
-            taken.append(waiting)
+            self._waited[key] = waiting
+            course.add(waiting)
         return is_moving
 
     def _queues(self) -> Iterator[tuple[Port, EgressQueue]]:

@@ -8,10 +8,15 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.transports.roce.script import (
     MTU,
     PEER_QP,
+    R_KEY,
+    VA,
+    Dialogue,
     ack,
     ip_packet,
     opened,
@@ -33,7 +38,9 @@ from transports.roce.datagram import DatagramDevice
 from transports.roce.device import DeviceConfig
 from transports.roce.qp import QpConfig
 from transports.roce.work import SendWr, Sge, WrOpcode
+from wire.roce.eths import Reth
 from wire.roce.icrc import ICRC
+from wire.roce.opcodes import Service
 
 CE = 3
 GBIT = 1_000_000_000
@@ -309,6 +316,33 @@ class TestReactionPoint:
         }  # fmt: skip
 
 
+class TestUnreliableConnections:
+    """UC has no acknowledgements, but marks, CNPs and pace like any connection."""
+
+    def test_both_points_work(self, dialogue):
+        uc = dialogue(service="UC", config={"congestion": config()})
+        marks(uc, said("WRITE_ONLY", 0, Reth(VA, R_KEY, 8), payload=bytes(8), service="UC"))
+        uc.sends("CNP", psn=0)
+        uc.receives(CNP)
+        uc.posts(*[send(MTU, wr_id=n) for n in range(2)])
+        uc.sends("SEND_ONLY", psn=0)
+        uc.sends_nothing(until=us(2) - 1)
+        uc.passes(us(2))
+        uc.sends("SEND_ONLY", psn=1)
+
+    def test_a_long_message_is_paced_packet_by_packet(self, dialogue):
+        uc = dialogue(service="UC", config={"congestion": config()})
+        uc.receives(CNP)
+        uc.posts(send(4 * MTU))
+        for n in range(4):
+            uc.passes(us(2 * n))
+            assert uc.waiting == n + 1
+
+    def test_datagrams_have_none(self, rc):
+        with pytest.raises(ValueError, match="connected"):
+            rc.device.create_qp(rc.pd, service=Service.UD, config=QpConfig(congestion=config()))
+
+
 class TestClasses:
     def test_acknowledgements_may_have_a_class_of_their_own(self, dialogue):
         """Field report G10: the classes of ACKs and CNPs are set separately."""
@@ -328,6 +362,45 @@ class TestClasses:
         device = DatagramDevice(DeviceConfig((bytes(16),)), random.Random(1))
         with pytest.raises(ValueError, match="congestion"):
             device.create_qp(device.alloc_pd(), config=QpConfig(congestion=config()))
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["marked", "plain", "cnp", "marked cnp", "post", "ack", "wait"]),
+        st.integers(0, 100),
+    ),
+    max_size=40,
+)
+
+
+@given(events=EVENTS)
+def test_whatever_comes_nothing_raises_and_what_waits_has_its_time(events):
+    """The rate stays in its bounds, and every message leaves once, in order."""
+    cc = Dialogue(config={"congestion": config(rpg_time_reset=us(5))}, timeout=0)
+    psn = posted = 0
+    for what, amount in events:
+        if what in {"marked", "plain"}:
+            marks(cc, silent(psn), tos=CE if what == "marked" else 2)
+            psn += 1
+        elif what.endswith("cnp"):
+            marks(cc, CNP, tos=CE if what == "marked cnp" else 2)
+        elif what == "post":
+            posted += 1
+            cc.posts(send(MTU, wr_id=posted))
+        elif what == "ack" and posted:
+            cc.receives(ack(posted - 1, msn=posted))
+        else:
+            cc.passes(cc.now + us(amount))
+        deadline = cc.device.deadline
+        assert deadline is None or deadline > cc.now
+        assert 1_000_000 <= cc.qp.congestion.reaction.rate <= LINE
+    cc.passes(cc.now + us(5_000_000))
+    sent = [opened(raw).bth.psn for _, is_ours, raw in cc.said if is_ours and is_send(raw)]
+    assert sent == list(range(posted))
+
+
+def is_send(raw):
+    return opened(raw).name == "SEND_ONLY"
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.02])
