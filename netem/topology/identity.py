@@ -10,6 +10,7 @@ from random import Random
 
 from netem.topology import draw
 from netem.topology.plan import RegionPlan
+from transports.roce.entropy import connection_port
 
 FIRST_QPN = 17  # below: special, or what kernels reserve
 LAST_QPN = 0xFFFFFE  # 0xFFFFFF is multicast. IBTA vol. 1, section 3.5.3
@@ -97,6 +98,4 @@ def udp_source_port(one: int, other: int) -> int:
 
     The rule of kernel Soft-RoCE, which hashes the product of the QPNs (flow label 0).
     """
-    v = one * other
-    f = (v ^ v >> 20 ^ v >> 40) & 0xFFFFF
-    return 0xC000 | ((f ^ f >> 14) & 0x3FFF)
+    return connection_port(0, one, other)

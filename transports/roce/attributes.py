@@ -17,15 +17,15 @@ refused by name, before anything changes.
     ERR     flushed      flushed    dropped             none
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from ipaddress import ip_address
 from typing import NamedTuple, Self, TypedDict
 
-from transports.roce.gids import ip_of
 from wire.codec import ReadBuffer
 from wire.ipv4 import Ipv4
 from wire.ipv6 import Ipv6
+from wire.roce.gid import ip_of
 from wire.roce.grh import unpack_received
 from wire.roce.opcodes import Service
 
@@ -55,13 +55,13 @@ class AddressHandle:
     traffic_class: int = 0  # DSCP6 ECN2
     flow_label: int = 0
     hop_limit: int = 64
-    udp_source_port: int = 0xC000
+    udp_source_port: int = 0  # 0: by the numbers of the queue pairs, see `entropy`
 
     def __post_init__(self) -> None:
         for name, ip in (("local_ip", self.local_ip), ("remote_ip", self.remote_ip)):
             if len(ip) not in {4, 16}:
                 raise ValueError(f"{name} {ip.hex()} is neither 4 nor 16 bytes long")
-            if ip != ip_of(ip):
+            if len(ip) == 16 and ip != ip_of(ip):
                 raise ValueError(f"{name} {ip_address(ip)} is IPv4: give its 4 bytes")
         if len(self.local_ip) != len(self.remote_ip):
             ends = ip_address(self.local_ip), ip_address(self.remote_ip)
@@ -76,7 +76,7 @@ class AddressHandle:
                 raise ValueError(f"{name} {getattr(self, name):#x} does not fit {bits} bits")
 
     @classmethod
-    def back_to(cls, grh: ReadBuffer, udp_source_port: int = 0xC000) -> Self:
+    def back_to(cls, grh: ReadBuffer) -> Self:
         """Return how to reach the sender of a UD message by the 40 bytes that precede it.
 
         Its traffic class is kept, as in `ibv_init_ah_from_wc`. Raise DecodeError if the bytes
@@ -85,7 +85,11 @@ class AddressHandle:
         ip = unpack_received(grh)
         traffic_class = ip.tos if isinstance(ip, Ipv4) else ip.traffic_class
         flow_label = ip.flow_label if isinstance(ip, Ipv6) else 0
-        return cls(ip.dst, ip.src, traffic_class, flow_label, udp_source_port=udp_source_port)
+        return cls(ip.dst, ip.src, traffic_class, flow_label)
+
+    def through(self, udp_source_port: int) -> Self:
+        """Return the same with a UDP source port, if it has none of its own."""
+        return self if self.udp_source_port else replace(self, udp_source_port=udp_source_port)
 
 
 class Peer(NamedTuple):

@@ -14,26 +14,11 @@ and say what either side has where there is none.
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-_MAPPED = bytes(10) + b"\xff\xff"  # what comes before the IPv4 address in its GID
+from wire.roce.gid import ip_of
 
 
 class GidError(ValueError):
     """Two ends have no pair of GIDs that would work, or a GID is not in the table."""
-
-
-def gid_of(ip: bytes) -> bytes:
-    """Return the GID of an IP address of 4 or 16 bytes."""
-    return _MAPPED + ip if len(ip) == 4 else ip
-
-
-def ip_of(gid: bytes) -> bytes:
-    """Return the IP address, 4 or 16 bytes, that a GID stands for."""
-    return gid[12:] if gid[:12] == _MAPPED else gid
-
-
-def is_link_local(ip: bytes) -> bool:
-    """Say whether an address is for one link only. RFC 4291, RFC 3927."""
-    return ip_address(ip).is_link_local
 
 
 class GidTable:
@@ -51,7 +36,7 @@ class GidTable:
         """
         if len(ip) not in {4, 16}:
             raise ValueError(f"address {ip.hex()} is neither 4 nor 16 bytes long")
-        ip = ip_of(ip)
+        ip = ip_of(ip) if len(ip) == 16 else ip
         if ip in self._entries:
             raise ValueError(f"address {ip_address(ip)} is in the table already")
         if None in self._entries:

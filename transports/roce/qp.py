@@ -23,6 +23,7 @@ from transports.roce.attributes import (
 )
 from transports.roce.bursts import MAX_BURST, Burst
 from transports.roce.congestion.control import CongestionConfig, CongestionControl
+from transports.roce.entropy import connection_port
 from transports.roce.events import (
     CommEstablished,
     Event,
@@ -287,7 +288,8 @@ class QueuePair:
         Prepared headers are kept by the very object, so it is a new one each time: number and
         P_Key may be others.
         """
-        self.ah = replace(ah)
+        port = connection_port(ah.flow_label, self.qp_num, self.dest_qp_num)
+        self.ah = replace(ah.through(port))
         if self.congestion is not None:
             cnp_dscp = self.congestion.config.dcqcn.cnp_dscp
             self._cnp_peer = self._peer(cnp_dscp << 2 | _ECT0, becn=True)

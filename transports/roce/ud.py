@@ -23,6 +23,7 @@ from transports.roce.arrivals import Arrival
 from transports.roce.attributes import Peer
 from transports.roce.bursts import Burst
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
+from transports.roce.entropy import datagram_port
 from transports.roce.events import Event
 from transports.roce.memory import MemoryTable, ScatterGather
 from transports.roce.psn import MASK
@@ -72,6 +73,7 @@ class UdSender:
         self._memory = memory
         self._events = events
         self._psn = psn
+        self._port = datagram_port(config.qp_num)
         self._queue: deque[SendWr] = deque()
         self.q_key = 0  # of the queue pair
         self.p_key = 0
@@ -116,7 +118,7 @@ class UdSender:
         psn, self._psn = self._psn, (self._psn + 1) & MASK
         index = wr.pkey_index
         p_key = self.p_key if index is None else self._config.p_keys[index]
-        to = Peer(wr.ah, wr.remote_qp_num, p_key, self._config.mig_req)
+        to = Peer(wr.ah.through(self._port), wr.remote_qp_num, p_key, self._config.mig_req)
         return Burst(
             opcode.value, psn, 1, extension, data, self._config.mtu, solicited=wr.solicited,
             to=to,

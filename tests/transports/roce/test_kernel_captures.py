@@ -16,6 +16,7 @@ from tests.wire.roce.evidence import RXE, captures, frames, needs_captures
 from transports.roce.attributes import AddressHandle, QpState
 from transports.roce.completion import WcStatus, WorkCompletion
 from transports.roce.device import Device, DeviceConfig
+from transports.roce.entropy import connection_port, datagram_port
 from transports.roce.regions import Access
 from transports.roce.ud import GSI_QP_NUM
 from transports.roce.work import RecvWr, SendWr, Sge, WrOpcode
@@ -106,6 +107,14 @@ def test_our_datagrams_are_those_of_the_kernel(path):
         # From QP 1 rxe asks for an acknowledgement, which nobody can give.
         asks = {} if qp_num != GSI_QP_NUM else {"ack_req": False}
         assert sent(device) == [essence(roce, **asks) for _, roce in stream]
+
+
+@pytest.mark.parametrize("path", with_flows(Service.UD), ids=by_name)
+def test_our_datagrams_leave_through_the_udp_port_of_the_kernels(path):
+    for raw in frames(path):
+        _, _, udp, roce = RoceFrame.unpack(raw)
+        if roce.info.service is Service.UD:
+            assert udp.src_port == datagram_port(roce.deth.src_qp)
 
 
 def connected_end(local, remote, service, qp_num, *, psns=(0, 0), dest_qp=1, srq=None, on=None):
@@ -213,6 +222,9 @@ def test_a_shared_queue_answers_as_the_kernels_does():
             server, client, Service.RC, our_qpn, psns=(psn, our_psn), dest_qp=qpn, srq=srq,
             on=device,
         )  # fmt: skip
+    numbers = {qpn for qpn, _ in told(path, client)}  # the same at both ends
+    ports = {connection_port(0, qpn, qpn) for qpn in numbers}
+    assert {RoceFrame.unpack(raw).udp.src_port for raw in frames(path)} == ports
     found = flows(path, Service.RC)
     acks = [essence(roce) for (src, _, _), s in found.items() for _, roce in s if src == server]
     seen = set()

@@ -25,6 +25,7 @@ from tests.transports.roce.script import (
     write_only,
 )
 from transports.roce.attributes import AddressHandle, QpState
+from transports.roce.entropy import connection_port, datagram_port
 from transports.roce.events import Refused
 from transports.roce.refusals import RefusalReason
 from transports.roce.work import SendWr, WrOpcode
@@ -172,6 +173,26 @@ def test_w10_one_udp_source_port_per_queue_pair(dialogue, family):
     rc.receives(write_only(0, ack_req=True))
     ports = {int.from_bytes(p[bth_of(p) - 8 : bth_of(p) - 6], "big") for p in outgoing(rc)}
     assert ports == {0xDEAD}
+
+
+def test_w10_a_port_that_is_not_given_is_the_connections_own():
+    """G08: both ends choose the same, and another one for each pair of queue pairs."""
+    ports = {(a, b): connection_port(0, a, b) for a in range(17, 57) for b in range(17, 57)}
+    assert all(0xC000 <= port <= 0xFFFF for port in ports.values())
+    assert all(ports[a, b] == ports[b, a] for a, b in ports)
+    assert len({ports[n, n] for n in range(17, 57)}) == 40
+    assert datagram_port(1) == 55410
+    assert connection_port(0x12345, 17, 18) == connection_port(0x12345, 40, 50)
+
+
+@pytest.mark.parametrize("service", ["RC", "UC", "UD"])
+def test_w10_and_so_it_is_sent(dialogue, service):
+    talk = dialogue(service=service)
+    ah = AddressHandle(talk.ours, talk.peers)
+    talk.posts(*[send(8, n, ah=ah, remote_qp_num=PEER_QP) for n in range(3)])
+    ports = {int.from_bytes(p[bth_of(p) - 8 : bth_of(p) - 6], "big") for p in outgoing(talk)}
+    wanted = datagram_port(OUR_QP) if service == "UD" else connection_port(0, OUR_QP, PEER_QP)
+    assert ports == {wanted}
 
 
 def test_w11_requests_and_responses_go_to_port_4791(rc):
@@ -428,6 +449,7 @@ def test_packets_of_ours_are_what_the_codecs_make(rc):
         again = ip_packet(
             RocePacket.unpack(packet[at.bth_offset : at.icrc_offset]), rc.ours, rc.peers,
             ident=int.from_bytes(packet[4:6], "big"),
+            port=rc.qp.ah.udp_source_port,
         )  # fmt: skip
         assert again == packet
 

@@ -9,6 +9,7 @@ retries of an end are those that the other asked for.
 from transports.roce.attributes import AddressHandle, QpAttributes
 from transports.roce.cm.connection import Connection
 from transports.roce.cm.timing import ack_timeout_code
+from transports.roce.entropy import connection_port
 from transports.roce.regions import Access
 from wire.roce.cm.codes import PATH_MTU
 from wire.roce.gid import ip_of
@@ -60,22 +61,10 @@ def address_handle(connection: Connection) -> AddressHandle:
     path = connection.req.primary
     one, other = ip_of(path.local_gid), ip_of(path.remote_gid)
     local, remote = (one, other) if connection.is_active else (other, one)
-    port = udp_source_port(path.flow_label, connection.local_qpn, connection.remote_qpn)
+    port = connection_port(path.flow_label, connection.local_qpn, connection.remote_qpn)
     return AddressHandle(
         local, remote, path.traffic_class, path.flow_label, path.hop_limit, port
     )
-
-
-def udp_source_port(flow_label: int, local_qpn: int, remote_qpn: int) -> int:
-    """Return the UDP source port of a flow: the same for both ends, constant, spread.
-
-    As Linux folds the flow label of the path, or the product of the queue pairs' numbers where
-    there is none, into 14 bits behind 0xC000.
-    """
-    if not flow_label:
-        product = local_qpn * remote_qpn
-        flow_label = (product ^ product >> 20 ^ product >> 40) & 0xFFFFF
-    return 0xC000 | (flow_label ^ flow_label >> 14) & 0x3FFF
 
 
 def _depths(connection: Connection) -> tuple[int, int]:
