@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.roce.runs import ROLES, chosen
+from wire.roce.opcodes import Service
+
 TESTS = Path(__file__).parents[2]
 LIST = TESTS.parents[1] / "shared" / "specs" / "conformance-rocev2.md"
 ROCE = "transports/roce/test_*.py"
@@ -20,6 +23,7 @@ SECTIONS = {
     "U": (13, [ROCE]),
     "S": (7, [ROCE]),
     "C": (27, [ROCE, "transports/roce/cm/test_*.py", "interop/roce/test_rdma_cm.py"]),
+    "T": (6, ["transports/roce/exchange/test_*.py"]),
     "N": (11, ["transports/roce/congestion/test_*.py", "netem/switch/test_congestion_rows.py"]),
 }
 # Row to the file and the test that has it under another name.
@@ -27,9 +31,14 @@ ELSEWHERE = {
     # A frame's tag never reaches a device.
     "W27": ("netem/host/test_port.py", "test_with_the_tag_taken_off"),
 }
-# What only a kernel's tools can say; their runs are in tests/interop.
+# Row to the tools of the kernel that play it against us, in both roles: tests/interop/roce.
 TOOLS = {
-    "T1": "ibv_rc_pingpong",
+    "T1": ("ibv_rc_pingpong",),
+    "T2": ("ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong"),
+    "T3": ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw"),
+    "T4": ("ib_write_lat", "ib_send_lat", "ib_read_lat"),
+    # Several queue pairs, UC and UD; -b and --tclass are not played.
+    "T5": ("ib_write_bw", "ib_send_bw"),
 }
 FIELD_REPORTS = {5, 6, 7, 8, 11, 13, 16, 17, 18, 19, 20}
 
@@ -62,6 +71,18 @@ def test_every_row_has_a_test(letter):
 def test_what_is_elsewhere_is_there(row):
     file, name = ELSEWHERE[row]
     assert re.search(rf"def {name}\w*\(", (TESTS / file).read_text())
+
+
+@pytest.mark.parametrize("row", TOOLS)
+def test_the_tools_of_a_row_are_played_in_both_roles(row):
+    played = {(run.tool, run.role) for run in chosen()}
+    assert {(tool, role) for tool in TOOLS[row] for role in ROLES} - played == set()
+
+
+def test_t5_several_queue_pairs_and_unreliable_services_are_played():
+    runs = [run for run in chosen() if run.tool in TOOLS["T5"]]
+    assert {run.service for run in runs} == {Service.RC, Service.UC, Service.UD}
+    assert max(run.qps for run in runs) > 1
 
 
 @pytest.mark.skipif(not LIST.exists(), reason="the list is not beside the checkout")
