@@ -12,6 +12,7 @@ from netem.verbs.objects import (
     QueuePair,
     SharedReceiveQueue,
 )
+from netem.verbs.rdma_cm import Connection, Listener, RejectedError, Request
 from netem.verbs.tcp import Endpoint, accept, connect
 from transports.roce.attributes import AddressHandle, QpState
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
@@ -23,13 +24,17 @@ __all__ = [
     "Access",
     "AddressHandle",
     "CompletionQueue",
+    "Connection",
     "Context",
     "Endpoint",
+    "Listener",
     "MemoryRegion",
     "ProtectionDomain",
     "QpState",
     "QueuePair",
     "RecvWr",
+    "RejectedError",
+    "Request",
     "SendWr",
     "Service",
     "Sge",

@@ -20,6 +20,7 @@ import trio
 
 from netem.verbs.links import FrameLink, Link, UdpLink, VerbsError
 from netem.verbs.objects import CompletionQueue, ProtectionDomain, QueuePair
+from netem.verbs.rdma_cm import Manager
 from transports.clock import Ns
 from transports.roce.attributes import AddressHandle
 from transports.roce.completion import WorkCompletion
@@ -89,6 +90,8 @@ class Context:
         self._next_address = _FIRST_ADDRESS
         self._sleep: trio.CancelScope | None = None  # of the driver, while it waits
         self._has_more = False
+        self._cm: Manager | None = None
+        self._has_answers = False  # of the manager, to what has just arrived
 
     # -- what is made on it ----------------------------------------------------------------
 
@@ -114,6 +117,13 @@ class Context:
         """Return `ah` when packets can be sent by it."""
         await self._link.resolve(ah.remote_ip)
         return ah
+
+    @property
+    def cm(self) -> Manager:
+        """The communication manager of this device, made when it is first asked for."""
+        if self._cm is None:
+            self._cm = Manager(self)
+        return self._cm
 
     def local_ip(self, remote: str) -> bytes:
         """Return our address of the family that `remote` has."""
@@ -155,10 +165,17 @@ class Context:
             self._has_more = self._link.give(self.now())
         for event in self.machine.events():
             self._tell(event)
+        if self._has_answers and self._link.blocked() is None:
+            # Now, before anybody who was told of the end closes the device.
+            self._has_answers = False
+            self._has_more = self._link.give(self.now())
         if self._sleep is not None:
             self._sleep.deadline = self._wake_at()
 
     def _tell(self, event: Event) -> None:
+        if self._cm is not None and self._cm.take(event):
+            self._has_answers = True
+            return
         if isinstance(event, WorkCompletion):
             qp = self._qps.get(event.qp_num)
             if qp is not None:
@@ -172,7 +189,8 @@ class Context:
         """Return the trio time at which there is something to do whatever arrives."""
         if self._has_more:
             return -math.inf
-        due = self.machine.deadline
+        dues = [self.machine.deadline, None if self._cm is None else self._cm.deadline]
+        due = min((each for each in dues if each is not None), default=None)
         if due is None:
             return math.inf
         return trio.current_time() + (due - self.now()) / 1e9
@@ -190,6 +208,8 @@ class Context:
                 self._has_more = self._link.give(now)
             more = self._link.take(now)
             self.machine.expire(now)
+            if self._cm is not None:
+                self._cm.expire(now)
             self.turn()
             self._has_more |= more
             await trio.lowlevel.checkpoint()

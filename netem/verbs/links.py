@@ -30,6 +30,7 @@ from wire.roce.packet import UDP_PORT
 _U16 = Struct("!H")
 _V4, _V6 = EtherType.IPV4.value, EtherType.IPV6.value
 _UDP = IpProtocol.UDP.value
+_MOST_NEIGHBOURS = 4096
 
 
 class VerbsError(Exception):
@@ -75,6 +76,7 @@ class FrameLink:
         self.interface: Interface = interface_of(addresses[0], interface)
         self._device = Device(config, rng)
         self._headers: dict[bytes, bytes] = {}  # Ethernet, by the IP address it leads to
+        self._unresolved = 0  # packets for whom nobody knows the MAC
         self._waiting: deque[bytes] = deque()  # frames for which the kernel had no room
         with ExitStack() as stack:
             self._socket = stack.enter_context(PacketSocket(self.interface.name))
@@ -95,6 +97,8 @@ class FrameLink:
         receive = self._device.receive
         for frame in frames:
             if _is_roce(frame):
+                if _is_for_gsi(frame):
+                    self._learn(frame)
                 receive(frame[ETHERNET.size :], now)
         return len(frames) == BATCH
 
@@ -104,13 +108,29 @@ class FrameLink:
             for out in self._device.transmit(now):
                 packet = out.packet
                 remote = packet[16:20] if packet[0] >> 4 == 4 else packet[24:40]
-                waiting.append(headers[remote] + packet)
+                header = headers.get(remote)
+                if header is None:  # an answer to a message that has come by other ways
+                    self._unresolved += 1
+                    continue
+                waiting.append(header + packet)
                 if len(waiting) == BATCH:
                     break
         sent = self._socket.send_all(tuple(waiting))
         for _ in range(sent):
             waiting.popleft()
         return sent == BATCH
+
+    def _learn(self, frame: memoryview) -> None:
+        """Remember who sent a message to queue pair 1: it will be answered, unasked.
+
+        Limit: 4096 neighbours; more are not answered.
+        """
+        remote = bytes(frame[26:30] if frame[14] >> 4 == 4 else frame[22:38])
+        if remote not in self._headers and len(self._headers) < _MOST_NEIGHBOURS:
+            kind = EtherType.IPV4 if len(remote) == 4 else EtherType.IPV6
+            header = bytearray(ETHERNET.size)
+            Ethernet(bytes(frame[6:12]), self.interface.mac, kind).pack_into(header)
+            self._headers[remote] = bytes(header)
 
     def blocked(self) -> int | None:
         return self._socket.fileno() if self._waiting else None
@@ -129,6 +149,7 @@ class FrameLink:
         return {
             "receive_drops": sock.receive_drops(),
             "send_drops": sock.send_drops,
+            "unresolved": self._unresolved,
             "oversized_frames": sock.oversized,
         }
 
@@ -148,6 +169,12 @@ def _is_roce(frame: memoryview) -> bool:
     else:
         return False
     return len(frame) >= port + 2 and _U16.unpack_from(frame, port)[0] == UDP_PORT
+
+
+def _is_for_gsi(frame: memoryview) -> bool:
+    """Say whether a RoCE frame is for queue pair 1."""
+    dest_qp = 47 if frame[14] >> 4 == 4 else 67
+    return bytes(frame[dest_qp : dest_qp + 3]) == b"\0\0\1"
 
 
 class UdpLink:

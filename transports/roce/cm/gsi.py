@@ -117,9 +117,11 @@ class CmPort:
         port_space: int = PortSpace.TCP,
         service: Service = Service.RC,
         backlog: int = 128,
-    ) -> None:
-        """Offer a service. Raise ValueError if the port has a listener."""
-        self.manager.listen(Listening(service_id(port_space, port), service, backlog))
+    ) -> int:
+        """Offer a service; return its service ID. Raise ValueError if it has a listener."""
+        listening = Listening(service_id(port_space, port), service, backlog)
+        self.manager.listen(listening)
+        return listening.service_id
 
     def unlisten(self, port: int, *, port_space: int = PortSpace.TCP) -> None:
         """Offer it no more; connections that were made stay."""
