@@ -17,6 +17,7 @@ def command(as_json: bool) -> None:
 
     Example:  fabriclab doctor
     """
+    from netem.guest.image import cache_folder
     from netem.kernel.capabilities import probe, require_host
     from netem.kernel.run import CapabilityError
 
@@ -45,6 +46,12 @@ def command(as_json: bool) -> None:
             f"Links with `engine: tc` have the kernel do it: netem is {here['netem_qdisc']}, "
             f"tbf (a rate alone)\nis {here['tbf_qdisc']}. run.json and `impair show` name the "
             "engine of each direction."
+        )
+        state = "there" if any(cache_folder().glob("image-*")) else "made when first needed"
+        click.echo(
+            f"Guests (kind: guest) boot an image that is {state}: from Debian's packages, some "
+            "90 MB,\nkept below ~/.cache/fabriclab/guest. `python -m netem.guest.image` makes "
+            "it now."
         )
     try:
         require_host()

@@ -19,6 +19,7 @@ from typing import Literal
 import trio
 
 from netem.verbs.links import FrameLink, Link, UdpLink, VerbsError
+from netem.verbs.neighbours import interface_of, path_mtu
 from netem.verbs.objects import CompletionQueue, ProtectionDomain, QueuePair
 from netem.verbs.rdma_cm import Manager
 from transports.clock import Ns
@@ -47,7 +48,8 @@ async def open_device(
     `mode` "frame" puts whole frames on the interface that has the first address (or the one
     called `interface`), "datagram" uses the kernel's UDP, for one IPv6 address; see
     `netem.verbs.links`. With the same `seed` a port chooses the same numbers again. What
-    `config` says beside its addresses holds: P_Keys, MigReq.
+    `config` says beside its addresses holds: P_Keys, MigReq; without one the port's MTU is the
+    largest path MTU that fits the interface.
 
     Raise KernelError where no interface has the address, OSError where the host refuses a
     socket (PermissionError: frames need CAP_NET_RAW), VerbsError for what no mode can do.
@@ -55,15 +57,21 @@ async def open_device(
     if not addresses:
         raise VerbsError("open_device wants an address, for example open_device('fd00::1')")
     packed = tuple(ip_address(address).packed for address in addresses)
-    settled = replace(config or DeviceConfig(packed), addresses=packed)
+    if mode == "datagram" and ":" not in addresses[0]:
+        raise VerbsError(f"{addresses[0]}: datagram mode is IPv6 only; use mode='frame'")
+    if mode == "datagram" and len(addresses) > 1:
+        raise VerbsError("datagram mode has one address; open one device for each")
+    known = interface_of(addresses[0], interface)
+    if config is None:
+        settled = DeviceConfig(packed, active_mtu=path_mtu(known.mtu))
+    else:
+        settled = replace(config, addresses=packed)
     rng = random.Random(secrets.randbits(64) if seed is None else seed)
     link: Link
     if mode == "datagram":
-        if len(addresses) > 1:
-            raise VerbsError("datagram mode has one address; open one device for each")
         link = UdpLink(addresses[0], settled, rng)
     else:
-        link = FrameLink(addresses, interface, settled, rng)
+        link = FrameLink(addresses, known, settled, rng)
     context = Context(link, packed, rng)
     try:
         async with trio.open_nursery() as nursery:

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from netem.sockets.packet import BATCH, PacketSocket
 from netem.sockets.udp import UdpSocket
-from netem.verbs.neighbours import Interface, interface_of, mac_of
+from netem.verbs.neighbours import Interface, mac_of
 from transports.clock import Ns
 from transports.roce.datagram import Datagram, DatagramDevice
 from transports.roce.device import Device
@@ -70,10 +70,14 @@ class FrameLink:
     """A NIC port on a packet socket."""
 
     def __init__(
-        self, addresses: Sequence[str], interface: str, config: DeviceConfig, rng: random.Random
+        self,
+        addresses: Sequence[str],
+        interface: Interface,
+        config: DeviceConfig,
+        rng: random.Random,
     ) -> None:
-        """Open `interface`, or the one that has the first address. OSError, KernelError."""
-        self.interface: Interface = interface_of(addresses[0], interface)
+        """Open `interface`. OSError where the host refuses."""
+        self.interface = interface
         self._device = Device(config, rng)
         self._headers: dict[bytes, bytes] = {}  # Ethernet, by the IP address it leads to
         self._unresolved = 0  # packets for whom nobody knows the MAC
@@ -182,8 +186,6 @@ class UdpLink:
 
     def __init__(self, address: str, config: DeviceConfig, rng: random.Random) -> None:
         """Bind to `address`, of IPv6. OSError where it is not to be had."""
-        if ":" not in address:
-            raise VerbsError(f"{address}: datagram mode is IPv6 only; use mode='frame'")
         self._address = address
         self._own_ip = ip_address(address).packed
         self._device = DatagramDevice(config, rng)

@@ -11,9 +11,11 @@ from typing import NamedTuple
 import trio
 
 from netem.kernel.run import KernelError, run_json
+from transports.roce.attributes import PATH_MTUS
 
 LIMIT_S = 5.0  # to be answered by ARP; a guest under emulation takes a while
 _LOOK_AGAIN_S = 0.02
+_HEADERS = 80  # room for IPv6, UDP, BTH, the longest extension headers and the ICRC
 _DISCARD = 9  # RFC 863: what the kernel is made to look a neighbour up with
 
 
@@ -22,6 +24,7 @@ class Interface(NamedTuple):
 
     name: str
     mac: bytes
+    mtu: int
 
 
 def interface_of(address: str, name: str = "") -> Interface:
@@ -34,7 +37,12 @@ def interface_of(address: str, name: str = "") -> Interface:
             raise KernelError(argv, 1, f"no interface has the address {address}")
         name = names[0]
     [link] = run_json(("ip", "-j", "link", "show", "dev", name))
-    return Interface(name, _mac(link["address"]))
+    return Interface(name, _mac(link["address"]), link["mtu"])
+
+
+def path_mtu(mtu: int) -> int:
+    """Return the largest path MTU for an interface's, by the rule of Linux: 80 bytes less."""
+    return max((size for size in PATH_MTUS if size <= mtu - _HEADERS), default=PATH_MTUS[0])
 
 
 async def mac_of(remote: str, interface: str) -> bytes:
