@@ -18,6 +18,9 @@ def pytest_addoption(parser):
         metavar="NAMES",
         help="capabilities, with commas between, whose absence fails the run and skips nothing",
     )
+    parser.addoption(
+        "--interop-table", metavar="FILE", help="where the table of runs with Soft-RoCE goes"
+    )
 
 
 def pytest_collection_modifyitems(config, items):

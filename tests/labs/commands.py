@@ -17,7 +17,7 @@ FABRICLAB = (sys.executable, "-P", "-m", "netem")
 LIMIT_S = 120
 
 
-def fabriclab(*argv, cwd, within=(), **kwargs):
+def fabriclab(*argv, cwd, within=(), limit_s=LIMIT_S, **kwargs):
     """Run a verb to its end, by the command `within`; output and error are kept apart."""
     return subprocess.run(
         [*within, *FABRICLAB, *map(str, argv)],
@@ -25,7 +25,7 @@ def fabriclab(*argv, cwd, within=(), **kwargs):
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=limit_s,
         check=False,
         **kwargs,
     )

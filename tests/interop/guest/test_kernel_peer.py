@@ -14,7 +14,7 @@ pytestmark = [
 
 def run_peers(out, *more):
     image()  # made outside of the sandbox, from which no network can be reached
-    ran = fabriclab("run", "kernel-peer", *more, "--out", out, cwd=out.parent)
+    ran = fabriclab("run", "kernel-peer", *more, "--out", out, cwd=out.parent, limit_s=400)
     told = (out / "nodes" / "h0.out").read_text() + (out / "nodes" / "g0.out").read_text()
     assert ran.returncode == 0, ran.stdout + ran.stderr + told
     return result(out), told

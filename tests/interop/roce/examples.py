@@ -26,15 +26,20 @@ _SRQ_TOOLS_FILLING = 0
 
 
 def argv(cable: Cable, run: Run) -> list[str]:
-    """Return the command line of the tool."""
-    words = [run.tool, "-d", "rxe0", "-g", cable.gid_index(run.family)]
+    """Return the command line of the tool at the other end of the cable."""
+    return words(run, cable.gid_index(run.family), OURS[run.family])
+
+
+def words(run: Run, gid: str, server: str, timeout: int = 14) -> list[str]:
+    """Return the command line of the tool, whose ACK time-out nobody can set."""
+    words = [run.tool, "-d", "rxe0", "-g", gid]
     words += ["-s", str(run.size), "-n", str(ROUNDS)]
     if run.service is not UD:
         words += ["-m", str(run.path_mtu)]
     if run.tool == "ibv_srq_pingpong":
         words += ["-q", str(SHARING)]
     if run.role == "server":
-        words.append(OURS[run.family])
+        words.append(server)
     return words
 
 

@@ -29,6 +29,7 @@ FIRST_PSN = 0xFFFFF0  # wraps on the way
 class End:
     """Our side of a run."""
 
+    patience: ClassVar[int] = PATIENT
     tcp_family: ClassVar[int] = 0  # of the exchange; 0: as the queue pairs
     device: Context
     run: Run
@@ -57,7 +58,7 @@ class End:
         else:
             await qp.connect(
                 ah, qpn, sq_psn=FIRST_PSN, rq_psn=psn, path_mtu=self.run.path_mtu,
-                timeout=PATIENT, max_rd_atomic=min(16, depth),
+                timeout=self.patience, max_rd_atomic=min(16, depth),
             )  # fmt: skip
         return ah
 

@@ -14,7 +14,7 @@ import trio
 from netem.verbs import Context, MemoryRegion, RecvWr, SendWr, WrOpcode
 from netem.verbs.objects import CompletionQueue
 from tests.interop.roce.cable import OURS, Cable
-from tests.interop.roce.ours import FIRST_PSN, GRH, End
+from tests.interop.roce.ours import FIRST_PSN, GRH, PATIENT, End
 from tests.interop.roce.runs import UD, Run
 from transports.roce.exchange.keys import Keys
 from transports.roce.exchange.perftest import (
@@ -37,8 +37,13 @@ _U64 = 1 << 64
 
 
 def argv(cable: Cable, run: Run) -> list[str]:
-    """Return the command line of the tool."""
-    words = [run.tool, "-d", "rxe0", "-x", cable.gid_index(run.family), "-F", "-u", "20"]
+    """Return the command line of the tool at the other end of the cable."""
+    return words(run, cable.gid_index(run.family), OURS[4])
+
+
+def words(run: Run, gid: str, server: str, timeout: int = PATIENT) -> list[str]:
+    """Return the command line of the tool; `server` is our address, if we are one."""
+    words = [run.tool, "-d", "rxe0", "-x", gid, "-F", "-u", str(timeout)]
     words += ["-n", str(ITERATIONS), "-m", str(run.path_mtu), "-c", run.service.name]
     if run.kind:
         words += ["-A", run.kind]
@@ -47,7 +52,7 @@ def argv(cable: Cable, run: Run) -> list[str]:
     if run.qps > 1:
         words += ["-q", str(run.qps)]
     if run.role == "server":
-        words.append(OURS[4])
+        words.append(server)
     return words
 
 
@@ -198,7 +203,8 @@ class Tester(End):
                 case Verb.WRITE:
                     self.check_filled(into.view[: self.run.size])
                 case Verb.ATOMIC if self.run.kind == "FETCH_AND_ADD":
-                    total = int.from_bytes(into.view[:8], "little")
+                    # It goes through the cycle buffer: each addition in a place of its own.
+                    total = sum(memoryview(bytes(into.view)).cast("Q"))
                     if total != ITERATIONS * _TOOLS_ADD:
                         self.wrong.append(f"{ITERATIONS} additions made {total:#x} of 0")
             if self._verb in {Verb.READ, Verb.ATOMIC} and qp.machine.msn != ITERATIONS:
