@@ -49,6 +49,11 @@ def result(folder):
     return json.loads((Path(folder) / "run.json").read_text())
 
 
+def blames_host(run):
+    """Say whether a run is undecided because this host was too late for a lab about time."""
+    return "this host was too slow" in run["why"] or "timers" in run["why"]
+
+
 def captured(folder):
     """Return the frames of a run's capture, in order."""
     with (Path(folder) / "lab.pcapng").open("rb") as file:

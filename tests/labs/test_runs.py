@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 from tests.labs.commands import (
+    blames_host,
     captured,
     fabriclab,
     result,
@@ -22,14 +23,28 @@ from tests.labs.forms import FORMS, RUNS
 pytestmark = [pytest.mark.slow, pytest.mark.needs("netns")]
 
 
+def run_in_time(lab, form, tmp_path):
+    """Run a lab; where this host was too late for a verdict, do as it says: run it slower.
+
+    Return the folder of the run.
+    """
+    out = tmp_path / "run"
+    ran = fabriclab("run", lab, *FORMS[form], "--out", out, cwd=tmp_path)
+    if ran.returncode == 4 and blames_host(result(out)):
+        slower = ("--dilation", 4 * result(out)["dilation"])
+        out = tmp_path / "slower"
+        ran = fabriclab("run", lab, *FORMS[form], *slower, "--out", out, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return out
+
+
 @pytest.mark.parametrize(("lab", "form"), RUNS)
 def test_a_built_in_lab_meets_its_expectations(lab, form, tmp_path):
-    ran = fabriclab("run", lab, *FORMS[form], "--out", tmp_path / "run", cwd=tmp_path)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    run = result(tmp_path / "run")
+    out = run_in_time(lab, form, tmp_path)
+    run = result(out)
     assert run["verdict"] == "pass"
     assert run["capture"]["complete"]
-    frames = captured(tmp_path / "run")
+    frames = captured(out)
     assert len(frames) == run["capture"]["frames"]
     times = [frame.at for frame in frames]
     assert times == sorted(times), "P05: times never run back"
