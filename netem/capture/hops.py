@@ -2,7 +2,8 @@
 
 Every hop records the frame that it sends. Here the records of one packet get one number, by the
 bytes that no hop changes: a bridge changes nothing, a router the Ethernet header, TTL or Hop
-Limit, the traffic class and the IPv4 header checksum.
+Limit, the traffic class and the IPv4 header checksum; who acts on segments (SRv6) whatever is
+around the packet that was encapsulated.
 
 Equal bytes are told apart by order. A frame that goes to a node that forwards *arrives* there;
 the next record of equal bytes that leaves the same node by another port is the oldest arrival
@@ -34,6 +35,9 @@ HEAD = 20  # bytes behind an IP header that name a packet: UDP, and the BTH with
 _TAG = b"\x81\x00"
 _IPV4 = b"\x08\x00"
 _IPV6 = b"\x86\xdd"
+_ROUTING = 43
+_CARRIED = {41: (_IPV6, 6), 4: (_IPV4, 4)}  # by next header: EtherType, version
+_LEADING = frozenset({_ROUTING, *_CARRIED})
 
 
 class Arrival:
@@ -90,19 +94,22 @@ class Hops:
         if self._crosses_one_link:
             return self._number(), comment
         name, node, forwards, peer, peer_node = self._places[port]
-        key = invariant(frame)
+        header = _header(frame)
+        key = _whole(frame, header)
         remarks: tuple[str, ...] = ()
         packet = None
         if not forwards:
             packet = self._number()
         elif (
-            arrival := self._find(node, key, name) or self._find_cut(node, frame, comment, name)
+            arrival := self._find(node, key, name)
+            or self._find_cut(node, frame, header, comment, name)
         ) is not None:
             packet, remarks = arrival.packet, arrival.remarks
             arrival.ports += (name,)
         if peer_node and not killed:
             happened = tuple(f"{word} at {name}" for word in changes(comment))
-            self._arrive(peer_node, frame, Arrival(key, packet, remarks + happened, peer))
+            arrival = Arrival(key, packet, remarks + happened, peer)
+            self._arrive(peer_node, arrival, _head(frame, header))
         return packet, "; ".join((comment, *remarks) if comment else remarks)
 
     def _number(self) -> int:
@@ -115,15 +122,17 @@ class Hops:
                 return arrival
         return None
 
-    def _find_cut(self, node: str, frame: bytes, comment: str, port: str) -> Arrival | None:
+    def _find_cut(
+        self, node: str, frame: bytes, header: "_Header | None", comment: str, port: str
+    ) -> Arrival | None:
         """Return what came in whole and leaves cut; None also where several may be meant."""
-        if TRIMMED not in changes(comment) or (key := head(frame)) is None:
+        if TRIMMED not in changes(comment) or (key := _head(frame, header)) is None:
             return None
         left = [one for one in self._heads.get((node, key), ()) if port not in one.ports]
         return left[0] if len({one.key for one in left}) == 1 else None
 
-    def _arrive(self, node: str, frame: bytes, arrival: Arrival) -> None:
-        key, short = arrival.key, head(frame)
+    def _arrive(self, node: str, arrival: Arrival, short: int | None) -> None:
+        key = arrival.key
         self._arrivals.setdefault((node, key), []).append(arrival)
         if short is not None:
             self._heads.setdefault((node, short), []).append(arrival)
@@ -155,9 +164,9 @@ def changes(comment: str) -> Iterable[str]:
 
 
 class _Header(NamedTuple):
-    """EtherType and IP header of a frame, what hops change in it as zeroes."""
+    """The innermost IP header of a frame, what hops change in it as zeroes."""
 
-    masked: bytearray
+    masked: bytearray  # with its EtherType in front
     length: int  # where the length is in it
     body: int  # where in the frame the header ends
     end: int  # and the packet: what follows is padding
@@ -169,14 +178,19 @@ def _header(frame: bytes) -> _Header | None:
         start += 4
     ethertype = frame[start : start + 2]
     ip = start + 2
+    while ethertype == _IPV6 and len(frame) > ip + 40 and frame[ip + 6] in _LEADING:
+        inner = _inner(frame, ip)
+        if inner is None:
+            break
+        ethertype, ip = inner
     if ethertype == _IPV4 and len(frame) >= ip + 20:
-        masked = bytearray(frame[start : ip + 20])
+        masked = bytearray(_IPV4 + frame[ip : ip + 20])
         # DSCP and ECN, TTL, header checksum
         masked[3] = masked[10] = masked[12] = masked[13] = 0
         size = int.from_bytes(frame[ip + 2 : ip + 4], "big")
         return _Header(masked, 4, ip + 20, ip + size)
     if ethertype == _IPV6 and len(frame) >= ip + 40:
-        masked = bytearray(frame[start : ip + 40])
+        masked = bytearray(_IPV6 + frame[ip : ip + 40])
         masked[2] &= 0xF0  # the traffic class lies across two bytes
         masked[3] &= 0x0F
         masked[9] = 0  # hop limit
@@ -185,24 +199,38 @@ def _header(frame: bytes) -> _Header | None:
     return None
 
 
+def _inner(frame: bytes, ip: int) -> tuple[bytes, int] | None:
+    """Return EtherType and place of the packet that an IPv6 packet carries, if it does."""
+    kind, at = frame[ip + 6], ip + 40
+    if kind == _ROUTING and len(frame) >= at + 8:
+        kind, at = frame[at], at + 8 * (frame[at + 1] + 1)
+    if kind not in _CARRIED or len(frame) <= at:
+        return None
+    ethertype, version = _CARRIED[kind]
+    return (ethertype, at) if frame[at] >> 4 == version else None
+
+
 def invariant(frame: bytes) -> int:
     """Return a number for the bytes of a frame that no hop changes; equal bytes, equal number.
 
     Only its equality within this process means anything.
     """
-    header = _header(frame)
+    return _whole(frame, _header(frame))
+
+
+def _whole(frame: bytes, header: _Header | None) -> int:
     if header is None:
         return hash(frame)
     return hash((bytes(header.masked), frame[header.body : header.end]))
 
 
-def head(frame: bytes) -> int | None:
+def _head(frame: bytes, header: _Header | None) -> int | None:
     """Return the same for the bytes that no cut takes away; None where they are not there."""
-    header = _header(frame)
     if header is None or len(frame) < header.body + HEAD:
         return None
-    header.masked[header.length : header.length + 2] = bytes(2)
-    return hash((bytes(header.masked), frame[header.body : header.body + HEAD]))
+    masked = header.masked
+    masked[header.length] = masked[header.length + 1] = 0
+    return hash((bytes(masked), frame[header.body : header.body + HEAD]))
 
 
 def _node(port: str) -> str:

@@ -169,6 +169,64 @@ class TestTrimmed:
         assert hops.place(1, udp_frame(family, 1, cut=50), "", killed=False)[0] is None
 
 
+def led(family, destination, *, srh=b"", psn=1, hop_limit=64):
+    """A packet of `udp_frame` behind an outer IPv6 header, and an SRH if there is one."""
+    inner = udp_frame(family, psn)[14:]
+    kind = b"\x29" if family == "ipv6" else b"\x04"
+    if srh:
+        inner, kind = kind + srh + inner, b"\x2b"
+    length = len(inner).to_bytes(2, "big")
+    outer = b"\x60\x01\x23\x45" + length + kind + bytes([hop_limit]) + bytes(16)
+    return MACS + b"\x86\xdd" + outer + destination.ljust(16, b"\0") + inner
+
+
+SRH = b"\x02\x04\x01\x00\0\0\0" + bytes(16)  # behind its next header: one segment, one left
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+class TestLed:
+    """What is led by segments is the packet inside, whatever is around it."""
+
+    def hops(self):
+        return Hops([
+            SpoolPort("h0:p0", "s0:e0", "l0"),
+            SpoolPort("s0:e1", "s1:e0", "l1", forwards=True),
+            SpoolPort("s1:e1", "h1:p0", "l2", forwards=True),
+        ])  # fmt: skip
+
+    @pytest.mark.parametrize("srh", [b"", SRH], ids=["uSIDs", "an SRH"])
+    def test_it_has_one_number_over_all_hops(self, family, srh):
+        hops = self.hops()
+        left = srh[:2] + b"\x00" + srh[3:]
+        for psn in (1, 2):
+            hops.place(0, led(family, b"\1\1\2\2", srh=srh, psn=psn), "", killed=False)
+        for psn in (1, 2):
+            shifted = led(family, b"\1\1\3\3", srh=left if srh else b"", psn=psn, hop_limit=63)
+            assert hops.place(1, shifted, "", killed=False)[0] == psn
+        for psn in (1, 2):
+            bare = udp_frame(family, psn, dscp=3)
+            assert hops.place(2, bare, "", killed=False)[0] == psn
+
+    def test_a_router_may_lead_what_came_in_plain(self, family):
+        hops = self.hops()
+        hops.place(0, udp_frame(family, 1), "", killed=False)
+        assert hops.place(1, led(family, b"\1"), "", killed=False)[0] == 1
+
+    def test_trimmed_it_is_known_too(self, family):
+        hops = self.hops()
+        hops.place(0, led(family, b"\1\1\2\2"), "", killed=False)
+        cut = led(family, b"\1\1\3\3")[:160]
+        assert hops.place(1, cut, TRIMMED, killed=False)[0] == 1
+        assert hops.place(2, cut, "", killed=False) == (1, "trimmed at s0:e1")
+
+
+@given(st.binary(max_size=120))
+def test_any_bytes_behind_an_ipv6_header_are_a_frame(tail):
+    for kind in (41, 4, 43):
+        outer = b"\x60\0\0\0\0\0" + bytes([kind, 64]) + bytes(32)
+        assert isinstance(invariant(MACS + b"\x86\xdd" + outer + tail), int)
+
+
 def test_where_nothing_forwards_every_record_is_a_packet():
     hops = Hops([SpoolPort("h0:p0", "h1:p0", "l"), SpoolPort("h1:p0", "h0:p0", "l")])
     assert [hops.place(n % 2, FRAME, "x", killed=False) for n in range(3)] == [
