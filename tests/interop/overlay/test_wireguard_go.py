@@ -92,13 +92,13 @@ def renewals():
             ours.drive(lambda: False, limit=300 * MS)
             answered.append(ours.ping(sequence))
         begun = [event.role for event in ours.events if isinstance(event, SessionBegun)]
-        return answered, begun, dict(ours.tunnel.refused)
+        return answered, begun, dict(ours.tunnel.refused), ours.now
 
 
 def test_sessions_are_renewed_without_loss():
-    answered, begun, refused = in_sandbox(renewals)
+    answered, begun, refused, took = in_sandbox(renewals)
     assert all(answered)
-    assert 3 <= len(begun) <= 5
+    assert 3 <= len(begun) <= 1 + took // S  # one a second, however slow this host is
     assert set(begun) == {Role.INITIATOR}
     assert refused == {}
 

@@ -503,6 +503,17 @@ def test_trap_32_sessions_of_an_old_private_key_receive_and_do_not_send(up):
     assert up.a.of(SessionBegun) != []
 
 
+def test_a_handshake_begun_with_an_old_private_key_is_given_up(w):
+    w.a.send(w.b)
+    (initiation,) = w.a.out()
+    w.b.hears(initiation, w.a.endpoint)
+    w.a.tunnel.set_private_key(None)
+    assert w.a.tunnel.table_sizes()["pending"] == 0
+    w.a.tunnel.set_private_key(w.a.private)
+    w.a.hears(w.b.out()[0], w.b.endpoint)
+    assert w.a.refused() == {"NO_HANDSHAKE": 1}
+
+
 def test_a_peer_with_our_own_key_is_no_peer(w):
     assert not w.a.tunnel.add_peer(w.a.public)
     assert w.a.public not in w.a.tunnel
