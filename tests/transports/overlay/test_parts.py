@@ -20,6 +20,7 @@ from transports.overlay.limits import REJECT_AFTER_MESSAGES, Limits
 from transports.overlay.load import Load, RateLimiter
 from transports.overlay.replay import ReplayWindow
 from transports.overlay.session import Session, Slots
+from transports.overlay.timers import Agenda, Timer, Timers
 from wire.checksum import internet_checksum
 
 BEHAVIOUR = load("behaviour.json")
@@ -307,6 +308,55 @@ def test_work_is_bounded_whoever_asks_for_it():
     assert [load_.admit(0) for _ in range(12)] == [True] * 10 + [False] * 2
     assert load_.admit(10 * MS)
     assert not load_.admit(10 * MS)
+
+
+# -- timers ------------------------------------------------------------------------------------
+
+
+class Waiting:
+    """All that the agenda needs of a peer."""
+
+    def __init__(self, agenda, number):
+        self.timers = Timers(agenda, self, number)
+
+
+def test_a_timer_that_is_started_and_stopped_for_ever_leaves_nothing_behind():
+    """A hostile peer can do that 50 times a second: data, then an initiation to be answered."""
+    agenda = Agenda()
+    peers = [Waiting(agenda, number) for number in range(3)]
+    for peer in peers:
+        peer.timers.start(Timer.WIPE, 540 * S)
+    for now in range(0, 100 * S, 1 * S):
+        for peer in peers:
+            peer.timers.start(Timer.KEEPALIVE, now + 10 * S)
+            assert agenda.first() == (now + 10 * S, peer)
+            peer.timers.stop(Timer.KEEPALIVE)
+            assert agenda.first()[0] == 540 * S
+    assert len(agenda) <= 65
+    peers[1].timers.stop_all()
+    assert agenda.first() == (540 * S, peers[0])
+
+
+@moderate
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from(Timer), st.integers(0, 50)), max_size=80
+    )
+)
+def test_the_agenda_agrees_with_a_plain_minimum(steps):
+    agenda = Agenda()
+    peers = [Waiting(agenda, number) for number in range(4)]
+    plain = {}
+    for number, timer, at in steps:
+        if at % 5:
+            peers[number].timers.start(timer, at)
+            plain[number, timer] = at
+        else:
+            peers[number].timers.stop(timer)
+            plain.pop((number, timer), None)
+        first = agenda.first()
+        assert (first and first[0]) == min(plain.values(), default=None)
+        assert first is None or first[1].timers.first == first[0]
 
 
 # -- the places of sessions --------------------------------------------------------------------
