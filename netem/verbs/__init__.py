@@ -12,7 +12,13 @@ from netem.verbs.objects import (
     QueuePair,
     SharedReceiveQueue,
 )
-from netem.verbs.rdma_cm import Connection, Listener, RejectedError, Request
+from netem.verbs.rdma_cm import (
+    Connection,
+    DatagramService,
+    Listener,
+    RejectedError,
+    Request,
+)
 from netem.verbs.tcp import Endpoint, accept, connect
 from transports.roce.attributes import AddressHandle, QpState
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
@@ -26,6 +32,7 @@ __all__ = [
     "CompletionQueue",
     "Connection",
     "Context",
+    "DatagramService",
     "Endpoint",
     "Listener",
     "MemoryRegion",

@@ -8,13 +8,14 @@ messages are those of any rdma_cm: `rping`, `ucmatose`, perftest's -R talk to it
 import hashlib
 from collections import deque
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from netem.verbs.links import VerbsError
 from netem.verbs.objects import QueuePair
 from transports.clock import Ns
+from transports.roce.attributes import AddressHandle
 from transports.roce.cm import connection as machine
 from transports.roce.cm.events import (
     CmEvent,
@@ -22,12 +23,16 @@ from transports.roce.cm.events import (
     Disconnected,
     Established,
     Rejected,
+    ServiceRequest,
+    ServiceResolved,
+    ServiceUnreachable,
     Unreachable,
 )
 from transports.roce.cm.gsi import CmPort, Wish
-from transports.roce.cm.parameters import CmConfig
+from transports.roce.cm.parameters import DEFAULT_UDP_Q_KEY, CmConfig
 from transports.roce.events import Event
-from wire.roce.cm.codes import RejectReason
+from wire.roce.cm.codes import RejectReason, SidrStatus
+from wire.roce.cm.ip_service import PortSpace
 from wire.roce.opcodes import Service
 
 if TYPE_CHECKING:
@@ -178,6 +183,22 @@ class Listener:
         self._news = trio.Event()
 
 
+class DatagramService(NamedTuple):
+    """Where datagrams for a service go: what a SendWr of UD wants to know."""
+
+    ah: AddressHandle
+    qp_num: int
+    q_key: int
+
+
+class _Search:
+    """A datagram service that is looked for."""
+
+    def __init__(self) -> None:
+        self.found: ServiceResolved | ServiceUnreachable | None = None
+        self.is_over = trio.Event()
+
+
 class Manager:
     """The communication manager of a device: its queue pair 1. See `Context.cm`."""
 
@@ -188,6 +209,8 @@ class Manager:
         config = CmConfig(context.addresses, int.from_bytes(digest[:8], "big"))
         self.port = CmPort(context.machine, config, context.rng, context.now())
         self._listeners: dict[int, Listener] = {}  # by service ID
+        self._offers: dict[int, tuple[QueuePair, int]] = {}  # by service ID: and its Q_Key
+        self._searches: dict[int, _Search] = {}  # by request ID
 
     def listen(
         self, port: int, *, service: Service = Service.RC, backlog: int = 128
@@ -223,6 +246,36 @@ class Manager:
             self.context.now(), wish=wish,
         )  # fmt: skip
         return await self.settled(self.adopt(made, qp))
+
+    def offer(self, port: int, qp: QueuePair, q_key: int = DEFAULT_UDP_Q_KEY) -> None:
+        """Tell who looks for a datagram service on `port` of rdma_cm that it is `qp`, a UD one.
+
+        ValueError where it is offered already.
+        """
+        service_id = self.port.listen(port, port_space=PortSpace.UDP, service=Service.UD)
+        self._offers[service_id] = qp, q_key
+
+    async def resolve(self, remote: str, port: int) -> DatagramService:
+        """Find the datagram service on `port` of rdma_cm at `remote`: SIDR.
+
+        VerbsError where there is none, or nobody answers; KernelError where nobody has the
+        address.
+        """
+        ah = await self.context.create_ah(remote)
+        request_id = self.port.resolve(ah.local_ip, ah.remote_ip, port, self.context.now())
+        search = self._searches[request_id] = _Search()
+        self.turn()
+        try:
+            await search.is_over.wait()
+        finally:
+            del self._searches[request_id]
+            self.port.manager.cancel_resolve(request_id)
+        if isinstance(search.found, ServiceResolved):
+            reply = search.found.reply
+            if reply.status == SidrStatus.VALID:
+                return DatagramService(ah, reply.qpn, reply.q_key)
+            raise VerbsError(f"{remote} has no datagram service on port {port}")
+        raise VerbsError(f"{remote} did not answer")
 
     # -- for the objects and the context -----------------------------------------------------
 
@@ -274,11 +327,18 @@ class Manager:
 
     def _tell(self) -> None:
         for event in self.port.events():
-            if isinstance(event, ConnectRequest):
-                listener = self._listeners.get(event.connection.req.service_id)
-                if listener is not None:
-                    listener.add(Request(self, event))
-                continue
-            known = getattr(event, "connection", None)
-            if known is not None and isinstance(known.context, Connection):
-                known.context.take(event)
+            match event:
+                case ConnectRequest(connection):
+                    listener = self._listeners.get(connection.req.service_id)
+                    if listener is not None:
+                        listener.add(Request(self, event))
+                case ServiceRequest(request):
+                    qp, q_key = self._offers[request.message.service_id]
+                    self.port.answer(request, self.context.now(), qp.qp_num, q_key)
+                case ServiceResolved(request_id) | ServiceUnreachable(request_id):
+                    search = self._searches.get(request_id)
+                    if search is not None:
+                        search.found = event
+                        search.is_over.set()
+                case _ if isinstance(event.connection.context, Connection):
+                    event.connection.context.take(event)

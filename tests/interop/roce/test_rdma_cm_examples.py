@@ -1,10 +1,22 @@
-"""The examples of librdmacm against `device.cm`: ucmatose, rdma_client and rdma_server."""
+"""The examples of librdmacm against `device.cm`: ucmatose, rdma_client, rdma_server, udaddy."""
 
 import pytest
 import trio
 
-from netem.verbs import Access, RecvWr, RejectedError, SendWr, WcOpcode, WcStatus, WrOpcode
+from netem.verbs import (
+    Access,
+    DatagramService,
+    RecvWr,
+    RejectedError,
+    SendWr,
+    Service,
+    VerbsError,
+    WcOpcode,
+    WcStatus,
+    WrOpcode,
+)
 from tests.interop.roce.cable import GUEST, OURS, Cable
+from transports.roce.cm.parameters import DEFAULT_UDP_Q_KEY
 from wire.roce.cm.codes import RejectReason
 
 pytestmark = [
@@ -129,3 +141,59 @@ async def test_rdma_client_and_rdma_server_say_one_message_each(cable, is_client
             await connection.closed()
         assert "end 0" in await ended(cable, tool)
         assert not device.retransmissions
+
+
+UD_PORT = 7174
+
+
+@both_roles
+@pytest.mark.parametrize("family", [4, 6])
+async def test_udaddy_finds_our_queue_pair_and_we_find_its_own(cable, family, is_client):
+    """The client sends first; the immediate of each message is its sender's number."""
+    async with cable.device(seed=5) as device:
+        end = End(device, MESSAGES, SIZE + 40)
+        qp = end.pd.create_qp(end.cq, service=Service.UD)
+        await qp.init(q_key=DEFAULT_UDP_Q_KEY)
+        for number in range(MESSAGES):
+            start = number * end.size
+            qp.post_recv(RecvWr(number, (end.memory.sge(start, end.size),)))
+        await qp.activate(0)
+        if is_client:
+            tool = cable.start("udaddy", "-b", GUEST[family])
+            to = await found(device, family)
+            datagrams(qp, to)
+            await end.complete(sends=MESSAGES, receives=MESSAGES)
+        else:
+            device.cm.offer(UD_PORT, qp)
+            tool = cable.start("udaddy", "-s", OURS[family])
+            first = await end.cq.next()
+            assert (first.status, first.byte_len) == (WcStatus.SUCCESS, SIZE + 40)
+            end.received = 1
+            await end.complete(receives=MESSAGES)
+            ah = await device.create_ah(GUEST[family])
+            datagrams(qp, DatagramService(ah, first.src_qp, DEFAULT_UDP_Q_KEY))
+            await end.complete(sends=MESSAGES)
+        said = await ended(cable, tool)
+        assert "data transfers complete" in said
+        assert "return status 0" in said
+
+
+async def found(device, family):
+    """Return where udaddy is, which may not listen yet."""
+    with trio.fail_after(30):
+        while True:
+            try:
+                return await device.cm.resolve(GUEST[family], UD_PORT)
+            except VerbsError as error:
+                if "no datagram service" not in str(error):
+                    raise
+
+
+def datagrams(qp, to):
+    for number in range(MESSAGES):
+        qp.post_send(
+            SendWr(
+                number, WrOpcode.SEND_WITH_IMM, inline=bytes(SIZE), imm=qp.qp_num, ah=to.ah,
+                remote_qp_num=to.qp_num, remote_q_key=to.q_key,
+            )
+        )  # fmt: skip

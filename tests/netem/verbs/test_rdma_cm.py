@@ -13,6 +13,8 @@ from netem.verbs import (
     RecvWr,
     RejectedError,
     SendWr,
+    Service,
+    VerbsError,
     WcStatus,
     WrOpcode,
     open_device,
@@ -96,3 +98,56 @@ def test_a_connection_is_refused_made_used_and_ended(own, peer, mode):
         f"{peer} rejected the connection: CONSUMER_REJECT (28)", b"not you", peer,
         ["SUCCESS"] * 3, True, QpState.ERR, {},
     )  # fmt: skip
+
+
+Q_KEY = 0x01234567
+
+
+async def datagram_end(device):
+    pd, cq = device.alloc_pd(), device.create_cq()
+    memory = pd.register(100, Access.LOCAL_WRITE)
+    qp = pd.create_qp(cq, service=Service.UD)
+    await qp.init(q_key=Q_KEY)
+    qp.post_recv(RecvWr(1, (memory.sge(),)))
+    await qp.activate(0)
+    return qp, cq, memory
+
+
+async def offer(own, mode):
+    async with open_device(own, mode=mode, seed=2) as device:
+        qp, cq, memory = await datagram_end(device)
+        device.cm.offer(PORT, qp)
+        done = await cq.next()
+        assert (done.status, done.byte_len) == (WcStatus.SUCCESS, 44)
+        assert bytes(memory.view[40:44]) == b"here"
+
+
+async def look(own, peer, mode):
+    async with open_device(own, mode=mode, seed=1) as device:
+        qp, cq, _ = await datagram_end(device)
+        while True:
+            try:
+                to = await device.cm.resolve(peer, PORT)
+                break
+            except VerbsError as error:
+                assert str(error) == f"{peer} has no datagram service on port {PORT}"  # noqa: PT017 - yet
+        send = WrOpcode.SEND
+        qp.post_send(
+            SendWr(2, send, inline=b"here", ah=to.ah, remote_qp_num=to.qp_num,
+                   remote_q_key=to.q_key)
+        )  # fmt: skip
+        return (await cq.next()).status.name, to.q_key
+
+
+def find(own, peer, mode):
+    child = cable()
+    server = fork_node(partial(trio.run, offer, peer, mode), name="server", within=child)
+    seen = trio.run(look, own, peer, mode)
+    return seen, os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])
+
+
+@pytest.mark.parametrize("mode", ["frame", "datagram"])
+def test_a_datagram_service_is_found_and_used(mode):
+    seen, code = in_sandbox(find, HERE, THERE, mode)
+    assert code == 0
+    assert seen == ("SUCCESS", Q_KEY)
