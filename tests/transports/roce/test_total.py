@@ -1,6 +1,7 @@
 """Whatever arrives: no exception, and a refusal leaves no trace but in a counter."""
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -34,12 +35,14 @@ from tests.transports.roce.script import (
     write_only,
 )
 from tests.transports.roce.snapshot import snapshot
-from transports.roce.attributes import QpState
+from transports.roce.attributes import TRANSITIONS, QpState
 from transports.roce.completion import WcOpcode, WorkCompletion
+from transports.roce.datagram import DatagramDevice
+from transports.roce.device import DeviceConfig
 from transports.roce.work import RecvWr, Sge
 from wire.roce.bth import Bth
 from wire.roce.eths import ImmDt, Reth
-from wire.roce.opcodes import OPCODES, Opcode
+from wire.roce.opcodes import OPCODES, Opcode, Service
 from wire.roce.packet import locate_ip
 
 REPEATABLE = settings(max_examples=150, deadline=None, derandomize=True)
@@ -235,6 +238,42 @@ def test_no_sequence_of_packets_raises_in_unreliable_services(service, srq, step
     assert talk.waiting == 0
     assert talk.device.deadline is None
     assert_each_request_completed_at_most_once(talk)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("service", [Service.RC, Service.UC, Service.UD])
+@REPEATABLE
+@given(
+    steps=st.lists(
+        st.tuples(
+            packets() | st.sampled_from(KINDS + UNRELIABLE), st.integers(0, 200), st.booleans()
+        ),
+        max_size=20,
+    )
+)
+def test_no_payload_raises_in_datagram_mode(service, steps):
+    """Singly and as a train, whole and cut, with a right ICRC and with a wrong one."""
+    talk = Dialogue(service=service)
+    device = DatagramDevice(DeviceConfig((talk.ours,)), random.Random(1))
+    region = device.register(device.alloc_pd(), VA, 1 << 16, 0xF, l_key=0x1100, r_key=R_KEY)
+    qp = device.create_qp(region.pd, qp_num=OUR_QP, service=service)
+    for before, step in pairwise([QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS]):
+        required = TRANSITIONS[service, before, step].required
+        qp.modify(step, 0, **{name: talk.attributes[name] for name in required})
+    for n in range(3):
+        qp.post_recv(RecvWr(n, (Sge(VA, 3 * MTU, 0x1100),)), 0)
+    for step, cut, as_train in steps:
+        whole = framed(talk, step) if isinstance(step, bytes) else None
+        packet = whole or ip_packet(step, talk.peers, talk.ours)
+        payload = bytes(packet[48:])[: None if cut > 60 else cut]
+        if as_train:
+            device.receive_train(payload * 3, len(payload), talk.peers, 0xC000, talk.ours, 0)
+        else:
+            device.receive_datagram(payload, talk.peers, 0xC000, talk.ours, 0)
+        for sent in device.transmit_datagrams(0):
+            assert sent.dst_ip == talk.peers
+    ids = [e.wr_id for e in device.events() if isinstance(e, WorkCompletion)]
+    assert ids == sorted(set(ids))
 
 
 def assert_each_request_completed_at_most_once(rc):
