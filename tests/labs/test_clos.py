@@ -1,5 +1,6 @@
 """A fabric of 64 hosts, two planes and 24 switches, from nothing to a verdict and away."""
 
+import os
 import sys
 import time
 
@@ -18,13 +19,14 @@ transports: {rc: {kind: rc, mtu: 4096, timeout: 14}}
 workload: [{pattern: permutation, op: write, size: 64KiB, qps: 2, planes: spread}]
 expect: [all_complete, no_corruption, no_retransmissions]
 """
-LIMIT_S = 30.0  # on two cores that have nothing else to do
+LIMIT_S = 30.0  # on two cores that have nothing else to do (L09: scaled by what they have)
 
 
 def test_a_permutation_on_64_hosts_and_24_switches(tmp_path, capsys):
     """At the dilation that auto picks no frame of the capture is lost."""
     (tmp_path / "lab.yaml").write_text(CLOS)
     out = tmp_path / "run"
+    busy = max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0)
     start = time.monotonic()
     ran = fabriclab("run", "lab.yaml", "--out", out, cwd=tmp_path)
     took = time.monotonic() - start
@@ -32,7 +34,7 @@ def test_a_permutation_on_64_hosts_and_24_switches(tmp_path, capsys):
     run = result(out)
     with capsys.disabled():
         sys.stdout.write(f"\n    {took:.1f} s at a dilation of {run['dilation']} ")
-    assert took < LIMIT_S
+    assert took < LIMIT_S * busy
     assert (len(run["flows"]), len(run["links"])) == (128, 2 * (2 * 64 + 2 * 8 * 4))
     assert run["capture"]["complete"]
     assert run["capture"]["drops"] == 0
