@@ -243,7 +243,7 @@ class DatagramDevice(Port):
                 continue
             count = burst.packets - start
             if burst.packets > room and not table:
-                table = memoryview(train.render(self._template(qp, None), [burst]))
+                table = memoryview(train.render(self._template(qp, burst.to), [burst]))
             payload: ReadBuffer
             if count > room:
                 count = room

@@ -565,14 +565,15 @@ class QueuePair:
         """
         burst = None
         receiver = self._receiver
-        if receiver is not None and receiver.has_responses and not self._is_requests_turn:
-            burst = receiver.next_burst(now, most)
+        answering = receiver if receiver is not None and receiver.has_responses else None
+        if answering is not None and not self._is_requests_turn:
+            burst = answering.next_burst(now, most)
             self._is_requests_turn = True
         elif self._sender is not None and most:
             burst = self._sender.next_burst(now, most)
             self._is_requests_turn = False
-        if burst is None and receiver is not None and receiver.has_responses:
-            burst = receiver.next_burst(now, most)
+        if burst is None and answering is not None:
+            burst = answering.next_burst(now, most)
         if burst is None or (receiver is not None and receiver.failure):
             self._check_halves()
         if self._ack_peer is not None and burst is not None and burst.opcode in _ACKNOWLEDGES:
