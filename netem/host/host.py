@@ -4,7 +4,7 @@ By the contract of `transports.machine`, with a port's name beside each frame. W
 does for a node with `stack: kernel` is not here: its driver gives us only what is ours.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from ipaddress import ip_address
 
 from netem.host.events import HostEvent
@@ -56,9 +56,19 @@ class Host:
 
     # -- the machine -----------------------------------------------------------------------
 
-    def receive(self, port: str, frame: ReadBuffer, now: Ns) -> None:
-        """Take one Ethernet frame that came in by `port`. Keeps no view of it."""
-        self._ports[port].receive(frame, now)
+    def receive(self, port: str, frame: ReadBuffer, now: Ns) -> bool:
+        """Take one Ethernet frame that came in by `port`. Keeps no view of it.
+
+        Return true where surely nothing follows from it, so that no turn is wanted for it.
+        """
+        return self._ports[port].receive(frame, now)
+
+    def receiver(self, port: str) -> Callable[[bytes, bytes, Ns], bool]:
+        """Return what takes frames that come in by a port in two parts: how they begin, frame.
+
+        For an owner who has not put them together; see `HostPort.receive_behind`.
+        """
+        return self._ports[port].receive_behind
 
     def expire(self, now: Ns) -> None:
         """Let time pass: retransmissions, questions about neighbours, planned work."""
@@ -84,9 +94,8 @@ class Host:
                     port.touched.clear()
             workload.pump(now)
             for port in ports:
-                for sent in port.transmit(now):
+                if (yield from port.transmit(now)):
                     is_busy = True
-                    yield sent
 
     @property
     def deadline(self) -> Ns | None:

@@ -23,9 +23,9 @@ class SampledHost(Host):
         self._ticks = Ticks(plan.sample)
         self._sent: dict[str, int] = {}  # payload bytes, as of the sample before
 
-    def receive(self, port: str, frame: ReadBuffer, now: Ns) -> None:
+    def receive(self, port: str, frame: ReadBuffer, now: Ns) -> bool:
         self._sample_until(now)
-        super().receive(port, frame, now)
+        return super().receive(port, frame, now)
 
     def expire(self, now: Ns) -> None:
         self._sample_until(now)

@@ -16,7 +16,7 @@ When a frame leaves is `pipe`'s business.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -33,7 +33,7 @@ from netem.impair.trim import trimmed
 from netem.topology.outcome import DirectionReport, FaultReport
 from netem.topology.plan import FaultPlan
 from netem.topology.units import format_percent, format_size, format_time
-from transports.clock import Ns
+from transports.clock import Ns, S
 from wire.codec import ReadBuffer
 
 __all__ = ["NO_META", "Departure", "Egress", "Fate", "FrameMeta", "QpNotes", "remark"]
@@ -42,6 +42,7 @@ _NO_FAULT: tuple[Sight, list[Fault]] = Sight(b"", "other"), []
 
 # Limit: 16,384 lost frames that wait for their turn; what is lost beyond them is told at once.
 MAX_DEAD = 16_384
+MOST_BYTES = 1 << 16  # of a frame
 
 
 class _Offer:
@@ -159,6 +160,59 @@ class Egress:
         waits = self._ready or self._dead or not self._pipe.is_idle
         return idle and not waits and not self._cuts
 
+    @property
+    def is_certain(self) -> bool:
+        """True where a frame leaves unchanged, and when it does can be said as it is offered.
+
+        That is so until the next `change`, `cut`, `hold` or `add_fault`.
+        """
+        idle = self._causes.is_idle and not self._causes.has_jitter and not self._faults.is_live
+        waits = self._ready or self._dead or not self._pipe.is_idle
+        return idle and not waits and not self._cuts
+
+    @property
+    def is_delay(self) -> bool:
+        """True where moreover all that happens is a delay, and there is room for all frames.
+
+        So it is behind a sender that paces at a rate, or where there is no delay.
+        """
+        given = self.impairment
+        if not self._is_paced or given.rate is None:
+            return self.is_certain and self._is_instant
+        flying = given.rate * given.delay // (8 * S) + MOST_BYTES
+        return self.is_certain and flying <= self._pipe.limit
+
+    @property
+    def settler(self) -> Callable[[int, Ns], Ns | None]:
+        """What lets a frame in that its owner keeps until it leaves, and counts.
+
+        It takes size and time and returns when the frame leaves; None: there is no room for it,
+        see `refuse`. Only while `is_certain`.
+        """
+        return self._pipe.settle
+
+    def refuse(self, frame: ReadBuffer, now: Ns, meta: FrameMeta) -> None:
+        """Drop a frame that there is no room for; `due` tells when its turn comes."""
+        counts = self._counts
+        counts.frames += 1
+        counts.bytes += len(frame)
+        counts.overflowed += 1
+        why = f"dropped by queue limit {format_size(self._pipe.limit)}"
+        self._bury(frame, now, join(why, remark(meta)), meta)
+
+    def report_beside(self, frames: int, size: int, queued: int, now: Ns) -> DirectionReport:
+        """Return the counters, with frames that the owner kept and counted.
+
+        `queued` of them have not left, beside those that went by `settler`.
+        """
+        self._pipe.forget(now)
+        report = self.report()
+        report.frames += frames
+        report.bytes += size
+        report.queued += queued
+        report.delivered += frames - queued
+        return report
+
     def bypassed(self, size: int, frames: int = 1) -> None:
         """Count frames of together `size` bytes that the driver sent itself."""
         counts = self._counts
@@ -217,7 +271,13 @@ class Egress:
 
     def report(self) -> DirectionReport:
         """Return the counters as they stand; the caller may keep them."""
-        return replace(self._counts, reordered=self._pipe.reordered, queued=self._pipe.frames)
+        counts, pipe = self._counts, self._pipe
+        return replace(
+            counts,
+            delivered=counts.delivered - pipe.settled,
+            reordered=pipe.reordered,
+            queued=pipe.frames,
+        )
 
     def fault_reports(self) -> list[FaultReport]:
         """Return how often each fault of this port fired."""

@@ -39,7 +39,7 @@ class KernelTap(Protocol):
     def send(self, frame: ReadBuffer, /) -> int: ...
 
 
-Receive: TypeAlias = Callable[[str, ReadBuffer, Ns], None]  # the machine's own
+Receive: TypeAlias = Callable[[str, ReadBuffer, Ns], bool | None]  # the machine's own
 
 
 ShowCarrier: TypeAlias = Callable[[bool], None]

@@ -1,17 +1,20 @@
 """Who takes part in a simulation: nodes with their links, and what happens to these in time."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 
 from netem.impair.egress import Egress
 from netem.impair.model import NEUTRAL, Impairment
 from netem.impair.ports import is_paced
 from netem.impair.schedule import NOTHING, End, Schedule
 from netem.sim.nodes import Node
+from netem.switch.express import Pass
 from netem.switch.nic import Nic
 from netem.switch.pipeline import Switch
 from netem.topology.plan import NodePlan, PortPlan
 from transports.clock import Ns
+
+RANK_BITS = 40  # frames of one direction in a run
 
 UNUSED = Egress("", "", NEUTRAL, 0)
 
@@ -26,8 +29,18 @@ class Direction:
     ingress: Egress | None = None
 
     def __init__(
-        self, owner: "Actor", port: PortPlan, impairment: Impairment, target: "Actor"
+        self,
+        owner: "Actor",
+        port: PortPlan,
+        impairment: Impairment,
+        target: "Actor",
+        *,
+        index: int,
+        is_recorded: bool,
     ) -> None:
+        self.index = index
+        self.rank = index << RANK_BITS  # of the last frame that arrived or will
+        self.is_recorded = is_recorded
         self.owner = owner
         self.port = port
         self.name = f"{owner.name}:{port.name}"
@@ -37,6 +50,23 @@ class Direction:
         self.entry = port.peer.partition(":")[2]  # the target's port
         self.egress = UNUSED
         self.woken_at: Ns | None = None
+        # Frames that will arrive behind one that is on the heap, in order: time and rank, this
+        # direction, frame, what it begins with. Only of a certain one: there none overtakes.
+        self.line: deque[tuple[Ns, int, Direction, bytes, bytes]] = deque()
+        self.is_awaited = False  # one is on the heap
+        # The express way, see `netem.sim.express`
+        self.is_certain = False  # when a frame leaves is said as it is offered
+        self.is_delay = False  # and that is `delay` later
+        self.delay: Ns = 0
+        self.settle = self.egress.settler
+        self.octets = 0  # of frames that took the express way
+        self.pass_on: Pass | None = None  # of the target, a switch
+        self.deliver: Callable[[bytes, bytes, Ns], bool] | None = None  # of the target, a host
+
+    @property
+    def passed(self) -> int:
+        """How many frames have arrived, or will."""
+        return self.rank - (self.index << RANK_BITS)
 
     def acts_for(self, name: str) -> Egress | None:
         return self.egress if name == self.name else None
@@ -51,12 +81,19 @@ class Actor:
     By the contract of `netem.impair.schedule.Links`.
     """
 
-    def __init__(self, node: NodePlan, machine: Node) -> None:
+    def __init__(self, node: NodePlan, machine: Node, index: int) -> None:
+        self.index = index
         self.node = node
         self.name = node.name
-        self.machine = machine
+        self.adopt(machine)
         self.out: dict[str, Direction] = {}
+        self.is_early = False  # a switch with ports that give frames early
         self.schedule = Schedule(NOTHING, self, lambda *_: None)
+
+    def adopt(self, machine: Node) -> None:
+        """Begin a life with this machine."""
+        self.machine = machine
+        self.receive = machine.receive
         self.is_dead = False  # killed, and not restarted yet
         self.woken_at: Ns | None = None
 

@@ -1,7 +1,7 @@
 """A whole lab in virtual time: the machines and impairments of real runs, without a kernel.
 
-One heap of things to happen, in order of (time, place in line): frames that arrive, machines
-and links that wanted to be woken, changes of impairments. At each instant everything that is
+One heap of things to happen, in order of (time, rank): changes of impairments, frames that
+arrive, machines and links that wanted to be woken. At each instant everything that is
 due happens, then every machine concerned takes a turn, as a driver gives it: receive, expire,
 transmit, events. What it sends goes through the egress of its port and arrives HOP later than
 it left. Nothing else moves time, and nothing is drawn at random outside the plan's seeds: two
@@ -19,19 +19,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from netem.host.coordinator import Coordinator
 from netem.host.events import ITEM_DONE, Fields
 from netem.host.host import Host
 from netem.host.sampled import SampledHost
-from netem.impair.departure import Fate, remark
+from netem.impair.departure import NO_META, Fate, FrameMeta, remark
 from netem.impair.egress import Egress
 from netem.impair.ports import is_paced, qp_notes
 from netem.impair.schedule import Agenda, Schedule, comes_back, fates
 from netem.sim.actors import Actor, Direction
+from netem.sim.express import open_ways
 from netem.sim.nodes import BridgeNode, Node
+from netem.switch.forwarder import HEAD
 from netem.switch.nic import Nic
 from netem.switch.pipeline import Switch
 from netem.switch.sampled import SampledSwitch
@@ -91,20 +94,16 @@ def run(
     *,
     until: Ns | None = None,
     progress: Callable[[Ns, int, int], None] | None = None,
+    express: bool = True,
 ) -> SimOutcome:
     """Run the plan to its end, or for at most `until` of emulated time: the lab's limit.
 
     `progress` is called now and then with the time and how many of how many flows are done.
-    Ctrl-C ends the run in order. Raise CannotSimulateError before anything happens.
+    Ctrl-C ends the run in order. Without `express` every frame takes every turn: the definition
+    of what comes out, for tests. Raise CannotSimulateError before anything happens.
     """
     limit = round(plan.limit_s * S) if until is None else until
-    return _World(plan, sink).run(limit, progress)
-
-
-class _Arrival(NamedTuple):
-    actor: Actor
-    port: str
-    frame: ReadBuffer
+    return _World(plan, sink, express=express).run(limit, progress)
 
 
 class _Appointment(NamedTuple):
@@ -120,17 +119,30 @@ class _Restart(NamedTuple):
     event: EventPlan
 
 
-_Happening = _Arrival | _Appointment | _Restart | Actor | Direction
+_Happening = _Appointment | _Restart | Actor | Direction
+
+# The order within an instant: what is planned, then frames, by the direction that they come by
+# (`actors.RANK_BITS`), then who wanted to be woken. It says nothing about who asked first, so
+# that it is the same however far ahead a frame's way is worked out.
+_WAKING = 1 << 62
+
+# What is to be recorded: when, place of the direction in the plan, whether it passed the link
+# (else it died before), place in line; then what the sink is told
+_Record = tuple[Ns, int, bool, int, str, ReadBuffer, str, bool]
 
 
 class _World:
     """The state of one simulation."""
 
-    def __init__(self, plan: Plan, sink: Sink) -> None:
+    def __init__(self, plan: Plan, sink: Sink, *, express: bool = True) -> None:
         self._plan = plan
+        self._express = express
         self._sink = sink
         self._coordinator = Coordinator(plan)
-        self._heap: list[tuple[Ns, int, _Happening]] = []
+        # When, rank, what; of an arrival the frame, and what it begins with if not as it says
+        self._heap: list[tuple[Ns, int, _Happening, bytes | None, bytes]] = []
+        self._records: list[_Record] = []
+        self._in_flight: dict[Direction, list[tuple[Ns, int]]] | None = None  # at the end
         self._line = 0
         self._now: Ns = 0
         self._under_way = 0  # frames
@@ -138,10 +150,15 @@ class _World:
         self._notes: list[str] = []
         self._past: list[NodeReport] = []  # of lives that ended in mid-run
         self._fates: Counter[int] = Counter()  # kills and restarts, by their fault
-        self._actors = {node.name: Actor(node, self._machine(node)) for node in plan.nodes}
+        self._actors = {
+            node.name: Actor(node, self._machine(node), index)
+            for index, node in enumerate(plan.nodes)
+        }
         self._link_up()
         for actor in self._actors.values():
             self._bring_to_life(actor, actor.machine)
+        if express:
+            open_ways(plan, self._actors.values())
         self._make_appointments()
 
     # -- what there is ---------------------------------------------------------------------
@@ -165,10 +182,12 @@ class _World:
                 return BridgeNode(node)
             case "linux":
                 self._note(f"{node.name}: kernel router, simulated as our switch")
-                return Switch(node)
+                return Switch(node, express=self._express)
             case "switch":
                 every = self._plan.sample
-                return Switch(node) if every is None else SampledSwitch(node, every)
+                if every is not None:
+                    return SampledSwitch(node, every, express=self._express)
+                return Switch(node, express=self._express)
             case kind:
                 raise CannotSimulateError(f"{node.name} is a {kind}, which cannot be simulated")
 
@@ -183,6 +202,7 @@ class _World:
             for node in self._plan.nodes
             for port in node.ports
         }
+        index = 0
         for link in self._plan.links:
             if link.engine == "tc":
                 self._note(f"{link.name}: engine tc, simulated by our own")
@@ -191,12 +211,20 @@ class _World:
                 (link.b, link.a, link.b_to_a),
             ):
                 (actor, port), (target, _) = ports[sender], ports[receiver]
-                actor.out[port.name] = Direction(actor, port, impairment, target)
+                index += 1
+                actor.out[port.name] = Direction(
+                    actor,
+                    port,
+                    impairment,
+                    target,
+                    index=index,
+                    is_recorded=self._plan.captures(link.name),
+                )
 
     def _bring_to_life(self, actor: Actor, machine: Node, since: Ns | None = None) -> None:
         """Give a node its machine, links in their first state, and its part of the schedule."""
         plan, node = self._plan, actor.node
-        actor.machine, actor.is_dead, actor.woken_at = machine, False, None
+        actor.adopt(machine)
         for direction in actor.out.values():
             direction.woken_at = None
             direction.egress = Egress(
@@ -230,6 +258,8 @@ class _World:
             trouble = self._run(limit, progress)
         except KeyboardInterrupt:  # what is there is whole: it is worth a report and a capture
             trouble = "interrupted"
+        self._record(self._now)
+        self._in_flight = None
         return SimOutcome(
             [*self._past, *map(self._report, self._alive())],
             self._now,
@@ -246,14 +276,24 @@ class _World:
         for actor in self._actors.values():
             actor.machine.start(self._now)
         self._settle(dict.fromkeys(self._actors.values()), {}, self._now)
-        while not (coordinator.done and not self._under_way and self._is_quiet()):
-            if not self._heap:
+        self._record(self._now)
+        heap = self._heap
+        actors: dict[Actor, None] = {}
+        directions: dict[Direction, None] = {}
+        while self._under_way or not coordinator.done or not self._is_quiet():
+            if not heap:
                 return f"nothing is left to happen, and {self._missing()}"
-            if self._heap[0][0] > limit:
+            now = heap[0][0]
+            if now > limit:
                 self._now = limit
                 return f"the limit of {format_time(limit)} was reached, and {self._missing()}"
-            self._now = now = self._heap[0][0]
-            self._settle(*self._take(now), now)
+            self._now = now
+            self._take(now, actors, directions)
+            if actors or directions:
+                self._settle(actors, directions, now)
+                actors, directions = {}, {}
+            if self._records:
+                self._record(now)
             instants += 1
             if progress is not None and instants % PROGRESS_EVERY == 0:
                 progress(now, coordinator.finished, coordinator.total)
@@ -267,11 +307,13 @@ class _World:
         return f"flow {missing[0]}{others} is not complete"
 
     def _is_quiet(self) -> bool:
-        return all(
-            direction.egress.deadline is None
-            for actor in self._alive()
-            for direction in actor.out.values()
-        )
+        """Say whether no frame waits in a link or a switch."""
+        for actor in self._alive():
+            if any(way.egress.deadline is not None for way in actor.out.values()):
+                return False
+            if isinstance(actor.machine, Switch) and not actor.machine.is_empty(self._now):
+                return False
+        return True
 
     def _alive(self) -> Iterator[Actor]:
         return (actor for actor in self._actors.values() if not actor.is_dead)
@@ -279,35 +321,92 @@ class _World:
     def _say(self, node: str, now: Ns, event: str, fields: Mapping[str, int | str]) -> None:
         self._events.append(SimEvent(now, node, event, dict(fields)))
 
-    def _push(self, at: Ns, happening: _Happening) -> None:
+    def _push(self, at: Ns, happening: _Happening, rank: int = 0) -> None:
         self._line += 1
-        heappush(self._heap, (at, self._line, happening))
+        heappush(self._heap, (at, rank + self._line, happening, None, b""))
 
-    def _take(self, now: Ns) -> tuple[dict[Actor, None], dict[Direction, None]]:
-        """Let happen what is due at `now`; return who then takes a turn, in order."""
+    def _take(
+        self, now: Ns, actors: dict[Actor, None], directions: dict[Direction, None]
+    ) -> None:
+        """Let happen what is due at `now`; note who takes a turn because of it."""
         heap = self._heap
-        actors: dict[Actor, None] = {}
-        directions: dict[Direction, None] = {}
         while heap and heap[0][0] == now:
-            happening = heappop(heap)[2]
-            if isinstance(happening, _Arrival):
-                self._under_way -= 1
-                if not happening.actor.is_dead:
-                    happening.actor.machine.receive(happening.port, happening.frame, now)
-                    actors[happening.actor] = None
-            elif isinstance(happening, Actor):
-                if happening.woken_at == now:  # else it was woken for an earlier deadline
-                    happening.woken_at = None
-                    actors[happening] = None
-            elif isinstance(happening, Direction):
-                if happening.woken_at == now:
-                    happening.woken_at = None
-                    directions[happening] = None
+            _, _, happening, frame, head = heap[0]
+            if frame is None:
+                heappop(heap)
+                self._happen(happening, actors, directions, now)
+                continue
+            # Nearly everything that happens is a frame that arrives, at a switch mostly.
+            assert happening.__class__ is Direction
+            if line := happening.line:
+                heapreplace(heap, line.popleft())
             else:
-                self._keep(happening, actors, directions, now)
-        for actor in [actor for actor in actors if actor.is_dead]:
-            del actors[actor]
-        return actors, {d: None for d in directions if not d.owner.is_dead}
+                heappop(heap)
+                happening.is_awaited = False
+            actor = happening.target
+            pass_on = happening.pass_on
+            if pass_on is None:
+                self._under_way -= 1
+                deliver = happening.deliver
+                if deliver is not None:
+                    is_quiet = deliver(head or frame[:HEAD], frame, now)
+                else:
+                    whole = head + frame[HEAD:] if head else frame
+                    is_quiet = actor.is_dead or bool(actor.receive(happening.entry, whole, now))
+                if not is_quiet:
+                    actors[actor] = None
+                continue
+            gone = pass_on(head or frame[:HEAD], frame, now)
+            if gone is True or gone is False:
+                self._under_way -= 1
+                whole = head + frame[HEAD:] if head else frame
+                self._receive_slowly(actor, happening, None if gone else whole, now)
+                actors[actor] = None
+                continue
+            # What `_carry` does: it has left the switch at `at`, and is on the next link
+            at, way, head = gone
+            assert way.__class__ is Direction
+            way.octets += len(frame)
+            at += way.delay
+            if way.is_recorded:
+                self._note_frame(at, way, head + frame[HEAD:], "")
+            way.rank = rank = way.rank + 1
+            if way.is_awaited:
+                way.line.append((at + HOP, rank, way, frame, head))
+            else:
+                way.is_awaited = True
+                heappush(heap, (at + HOP, rank, way, frame, head))
+
+    def _receive_slowly(
+        self, actor: Actor, direction: Direction, frame: bytes | None, now: Ns
+    ) -> None:
+        """Let a switch receive a frame that it could not pass on, or has taken already."""
+        machine = actor.machine
+        assert isinstance(machine, Switch)
+        if frame is not None:
+            machine.receive(direction.entry, frame, now)
+        for leaves, way, sent, meta in machine.early():
+            assert isinstance(way, Direction)
+            self._carry(way, sent, leaves, meta)
+
+    def _happen(
+        self,
+        happening: _Happening,
+        actors: dict[Actor, None],
+        directions: dict[Direction, None],
+        now: Ns,
+    ) -> None:
+        """Let happen what is no arrival; note who takes a turn because of it."""
+        if isinstance(happening, Actor):
+            if happening.woken_at == now:  # else it was woken for an earlier deadline
+                happening.woken_at = None
+                actors[happening] = None
+        elif isinstance(happening, Direction):
+            if happening.woken_at == now:
+                happening.woken_at = None
+                directions[happening] = None
+        else:
+            self._keep(happening, actors, directions, now)
 
     # -- lives -----------------------------------------------------------------------------
 
@@ -365,6 +464,10 @@ class _World:
         self, actors: dict[Actor, None], directions: dict[Direction, None], now: Ns
     ) -> None:
         """Give turns until nobody wants one at this instant; then note when they want one."""
+        for actor in [actor for actor in actors if actor.is_dead]:
+            del actors[actor]
+        for direction in [direction for direction in directions if direction.owner.is_dead]:
+            del directions[direction]
         turns = 0
         while actors or directions:
             turns += 1
@@ -372,7 +475,7 @@ class _World:
                 stuck = ", ".join([a.name for a in actors] + [d.name for d in directions])
                 raise StuckError(f"{stuck}: a deadline stays in the past at {now} ns")
             again: dict[Actor, None] = {}
-            for actor in actors:
+            for actor in _in_order(actors):
                 self._turn(actor, directions, again, now)
             for direction in directions:
                 self._release(direction, now)
@@ -393,7 +496,7 @@ class _World:
         # Deadlines mostly move away: one that is woken early just looks again.
         if one.woken_at is None or deadline < one.woken_at:
             one.woken_at = deadline
-            self._push(deadline, one)
+            self._push(deadline, one, _WAKING)
         return False
 
     def _turn(
@@ -409,10 +512,14 @@ class _World:
         for port, frame, meta in machine.transmit(now):
             direction = out[port]
             if meta.killed:
-                self._sink.record(now, direction.name, frame, remark(meta), killed=True)
-                continue
-            direction.egress.send(frame, now, meta)
-            directions[direction] = None
+                if direction.is_recorded:
+                    self._note_frame(now, direction, frame, remark(meta), is_killed=True)
+            elif direction.is_certain:
+                if not self._carry(direction, frame, now, meta):
+                    directions[direction] = None
+            else:
+                direction.egress.send(frame, now, meta)
+                directions[direction] = None
         for at, event, fields in machine.events():
             self._events.append(SimEvent(at, actor.name, event, fields))
             if event != ITEM_DONE:
@@ -420,21 +527,107 @@ class _World:
             done = self._coordinator.item_done(str(fields["flow"]), int(fields["item"]))
             self._release_items(done, again, now)
 
+    def _carry(self, direction: Direction, frame: ReadBuffer, at: Ns, meta: FrameMeta) -> bool:
+        """Let a frame into a link that is certain at `at`, which may lie ahead.
+
+        Return False where the link has no room for it, and will say so.
+        """
+        # Benchmark sim.
+        size = len(frame)
+        if direction.is_delay:
+            at += direction.delay
+        else:
+            leaves = direction.settle(size, at)
+            if leaves is None:
+                direction.egress.refuse(frame, at, meta)
+                return False
+            at = leaves
+        direction.octets += size
+        if direction.is_recorded:
+            comment = "" if meta is NO_META else remark(meta)
+            self._note_frame(at, direction, frame, comment)
+        self._send(direction, frame, at)
+        return True
+
+    def _send(self, direction: Direction, frame: ReadBuffer, at: Ns) -> None:
+        """Let a frame that leaves a link at `at` arrive."""
+        self._under_way += 1
+        direction.rank = rank = direction.rank + 1
+        whole = frame if frame.__class__ is bytes else bytes(frame)
+        if direction.is_certain and direction.is_awaited:
+            direction.line.append((at + HOP, rank, direction, whole, b""))
+        else:
+            direction.is_awaited = direction.is_certain
+            heappush(self._heap, (at + HOP, rank, direction, whole, b""))
+
     def _release(self, direction: Direction, now: Ns) -> None:
         """Record what left a link or died in it; what left will arrive."""
-        record, sender = self._sink.record, direction.name
         for departure in direction.egress.due(now):
-            is_sent = departure.fate is Fate.SENT
-            record(departure.at, sender, departure.frame, departure.comment, not is_sent)
-            if is_sent:
-                self._under_way += 1
-                arrival = _Arrival(direction.target, direction.entry, departure.frame)
-                self._push(departure.at + HOP, arrival)
+            at, frame, fate, comment, _ = departure
+            if direction.is_recorded:
+                is_killed = fate is Fate.DROPPED
+                self._note_frame(
+                    at, direction, frame, comment, is_killed=is_killed, passed=True
+                )
+            if fate is Fate.SENT:
+                self._send(direction, frame, at)
+
+    # -- records ---------------------------------------------------------------------------
+
+    def _note_frame(
+        self,
+        at: Ns,
+        direction: Direction,
+        frame: ReadBuffer,
+        comment: str,
+        *,
+        is_killed: bool = False,
+        passed: bool = False,
+    ) -> None:
+        """Record a frame when its time has come, in the order of time and of directions."""
+        self._line += 1
+        row = at, direction.index, passed or not is_killed, self._line
+        heappush(self._records, (*row, direction.name, frame, comment, is_killed))
+
+    def _record(self, until: Ns) -> None:
+        records, record = self._records, self._sink.record
+        while records and records[0][0] <= until:
+            at, _, _, _, name, frame, comment, is_killed = heappop(records)
+            record(at, name, frame, comment, is_killed)
 
     def _report(self, actor: Actor) -> NodeReport:
+        now = self._now
+        if isinstance(actor.machine, Switch):
+            actor.machine.expire(now)
         report = actor.machine.report()
         for direction in actor.out.values():
-            report.directions.append(direction.egress.report())
+            octets, queued = direction.octets, 0
+            frames = direction.passed if direction.is_certain else 0
+            if direction.is_delay:
+                for at, size in self._flying(direction):
+                    if at - direction.delay > now:  # it is in the switch yet
+                        frames -= 1
+                        octets -= size
+                    else:
+                        queued += at > now
+            kept = direction.egress.report_beside(frames, octets, queued, now)
+            report.directions.append(kept)
             report.faults.extend(direction.egress.fault_reports())
         report.faults.extend(actor.schedule.reports())
         return report
+
+    def _flying(self, direction: Direction) -> list[tuple[Ns, int]]:
+        """Return when frames leave a link that will arrive, and their sizes."""
+        if self._in_flight is None:
+            self._in_flight = {}
+            for at, _, happening, frame, _ in self._heap:
+                if frame is not None and isinstance(happening, Direction):
+                    rows = self._in_flight.setdefault(happening, [])
+                    rows.append((at - HOP, len(frame)))
+                    rows.extend((at - HOP, len(frame)) for at, _, _, frame, _ in happening.line)
+        return self._in_flight.get(direction, [])
+
+
+def _in_order(actors: Iterable[Actor]) -> list[Actor]:
+    """Return who takes a turn at an instant in the order of the plan."""
+    return sorted(actors, key=attrgetter("index"))

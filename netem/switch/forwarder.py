@@ -83,11 +83,10 @@ class Forwarder(Protocol):
         """Return what `decision`, which was about `frame`, says about all frames alike.
 
         None where something beyond the first HEAD bytes may decide about such frames, or where
-        more is to be done about them. Until `version` changes the pipeline need not ask again
-        about such a frame: it adds one to `shortcuts` and counts for the SID.
+        more is to be done about them. Until `set_carrier` is called the pipeline need not ask
+        again about such a frame: it adds one to `shortcuts` and counts for the SID.
         """
 
-    version: int  # grows whenever a shortcut may be wrong
     shortcuts: int  # frames that went by one; the pipeline's to write
 
     def set_carrier(self, port: str, is_up: bool, /) -> None:
@@ -100,7 +99,7 @@ class Forwarder(Protocol):
 class LearningForwarder:
     """Bridges by learned addresses; nothing is routed, nothing rewritten."""
 
-    version = shortcuts = 0
+    shortcuts = 0
 
     def __init__(self, node: NodePlan) -> None:
         self._bridge = LearningBridge(port.name for port in node.ports)

@@ -167,7 +167,7 @@ class Lines:
     def hand_out(self, at: Ns, port: Port, frame: ReadBuffer, meta: FrameMeta) -> None:
         """Hand a frame out when its last bit has left, or at once by a port that is early."""
         if port.is_early:
-            self.early.append((at, port, frame, meta))
+            self.early.append((at, port.owner, frame, meta))
             return
         if not port.gone:
             self.going[port] = None

@@ -29,6 +29,7 @@ driver has not taken by `netem.switch.ledger.MOST_OUT`, events by the chronicle.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 from netem.host.events import HostEvent
 from netem.impair.departure import NO_META, FrameMeta
@@ -36,12 +37,12 @@ from netem.impair.model import Impairment
 from netem.switch.admission import Admission
 from netem.switch.assembly import assemble
 from netem.switch.classify import CONTROL, Classifier
-from netem.switch.express import Express
+from netem.switch.express import Express, Pass, Passed
 from netem.switch.forward.router import forwarder_of
 from netem.switch.forwarder import Decision, Drop, Flood, Forwarder, Punt
 from netem.switch.ledger import Ledger
 from netem.switch.lines import NEVER, Lines
-from netem.switch.port import Port
+from netem.switch.port import Gone, Port
 from netem.switch.report import counters_of
 from netem.topology.outcome import NodeReport
 from netem.topology.plan import NodePlan, WorkPlan
@@ -129,6 +130,7 @@ class Switch:
     def set_carrier(self, port: str, is_up: bool) -> None:
         """Choose paths without `port`, whose link is down, or with it again."""
         self._forwarder.set_carrier(port, is_up)
+        self._express.forget()
 
     def backlog(self, port: str) -> int:
         """Return how many bytes wait at a port: what path choice may ask."""
@@ -146,6 +148,45 @@ class Switch:
         ingress = self._ports[port]
         if not self._express.take(ingress, frame, now):
             self._receive_clearly(ingress, frame, now)
+
+    def passer(self, name: str) -> Pass:
+        """Return what takes frames that come in by a port, in place of `receive`.
+
+        For an owner to whom all ports, or some, give frames early; to be asked for after that.
+        """
+        port = self._ports[name]
+        if all(other.is_early for other in self._ports.values()):  # nothing happens by itself
+            return partial(self._express.pass_on, port)
+        return partial(self._pass_on, port)
+
+    def _pass_on(self, ingress: Port, head: bytes, frame: bytes, now: Ns) -> Passed | bool:
+        if self._lines.next <= now:
+            self._catch_up(now)
+        return self._express.pass_on(ingress, head, frame, now)
+
+    def give_early(self, owners: Mapping[str, object]) -> list[str]:
+        """Give the frames of these ports as soon as their departure is settled.
+
+        The owner calls them as it likes. Return the ports of which that can be said of every
+        frame; nobody may `shape` or `hold` these from then on. What a `passer` does not
+        return is in `early`.
+        """
+        if not self._express.settles_all:
+            return []
+        for name, owner in owners.items():
+            port = self._ports[name]
+            port.is_early, port.owner = True, owner
+        return list(owners)
+
+    def early(self) -> list[Gone]:
+        """Hand out what went the long way and is settled, by ports that give frames early."""
+        gone, self._lines.early = self._lines.early, []
+        return gone
+
+    def is_empty(self, now: Ns) -> bool:
+        """Say whether no frame is in the switch; all that is due must have happened."""
+        self._lines.settle_all(now)
+        return not self._inside and not any(port.held(now) for port in self._ports.values())
 
     def _receive_clearly(self, ingress: Port, frame: ReadBuffer, now: Ns) -> None:
         """Take a frame that nothing is known about."""
@@ -169,7 +210,7 @@ class Switch:
             if kept is frame or isinstance(kept, memoryview):
                 kept = bytes(kept)
             if self._latency:
-                self._enter(out, index, kept, ingress)
+                self._enter(out, index, kept, ingress, now)
             else:
                 self._admit(out, index, kept, ingress, now)
         elif isinstance(verdict, Flood):
@@ -181,6 +222,7 @@ class Switch:
     def expire(self, now: Ns) -> None:
         """Let everything happen that is due."""
         self._catch_up(now)
+        self._lines.settle_all(now)
 
     def transmit(self, now: Ns) -> Iterator[tuple[str, ReadBuffer, FrameMeta]]:
         """Hand out what has left, and what has died on its way out (`FrameMeta.killed`)."""
@@ -206,10 +248,10 @@ class Switch:
             "received": sum(port.rx_ok + port.rx_drops for port in ports),
             "copies": self._copies,
             "originated": ledger.originated,
-            "sent": sum(port.tx_ok - port.leaving for port in ports),
+            "sent": sum(port.tx_ok - port.on_its_way(self._now) for port in ports),
             "dropped": ledger.dropped.total(),
             "consumed": self._consumed,
-            "queued": len(self._inside) + sum(port.held for port in ports),
+            "queued": len(self._inside) + sum(port.held(self._now) for port in ports),
         }
         counters |= {f"dropped_{why}": count for why, count in ledger.dropped.items()}
         counters |= self._forwarder.counters()
@@ -241,7 +283,7 @@ class Switch:
         frame = bytes(flood.frame)
         self._copies += len(flood.ports) - 1
         for port in flood.ports:
-            self._enter(self._ports[port], index, frame, ingress)
+            self._enter(self._ports[port], index, frame, ingress, self._now)
 
     def _end(self, verdict: Drop | Punt, ingress: Port) -> None:
         """Let a frame end here; what the switch answers begins here."""
@@ -253,16 +295,18 @@ class Switch:
         for port, answer in verdict.answers:
             self._ledger.originated += 1
             frame = bytes(answer)
-            self._enter(self._ports[port], self._classify(frame), frame, None)
+            self._enter(self._ports[port], self._classify(frame), frame, None, self._now)
 
     # -- on its way ------------------------------------------------------------------------
 
-    def _enter(self, out: Port, index: int, frame: ReadBuffer, ingress: Port | None) -> None:
+    def _enter(
+        self, out: Port, index: int, frame: ReadBuffer, ingress: Port | None, now: Ns
+    ) -> None:
         """Let a frame into the switch; it gets to its queue when the latency is over."""
         if not self._latency:
-            self._admit(out, index, frame, ingress, self._now)
+            self._admit(out, index, frame, ingress, now)
         elif len(self._inside) < MOST_INSIDE:
-            self._inside.append((self._now + self._latency, out, index, frame, ingress))
+            self._inside.append((now + self._latency, out, index, frame, ingress))
         else:
             self._ledger.drop(out, None, frame, "overrun", "too many frames in the switch")
 

@@ -27,11 +27,15 @@ BITS_NS = 8 * S  # bits in a byte times nanoseconds in a second
 
 
 # What is known of frames that begin alike: how long they are, way out, class, how they begin
-# then, the SID that counts them; their queue, where it is enough to look at its length; cells
-Kind: TypeAlias = tuple[int, "Port", int, bytes, Installed | None, EgressQueue | None, int]
+# then, the SID that counts them; their queue, where it is enough to look at its length; memory;
+# by a port whose rate never changes, how long they take, in nanoseconds and 1/rate
+Kind: TypeAlias = tuple[
+    int, "Port", int, bytes, Installed | None, EgressQueue | None, int, int, int
+]
 
-# A frame whose departure is settled: when its last bit has left, by which port, what is known
-Gone: TypeAlias = tuple[Ns, "Port", ReadBuffer, FrameMeta]
+# A frame whose departure is settled: when its last bit has left, what its owner calls the port
+# that it leaves by, what is known of it
+Gone: TypeAlias = tuple[Ns, object, ReadBuffer, FrameMeta]
 
 
 class Port:
@@ -63,6 +67,7 @@ class Port:
         self.gone: deque[tuple[Ns, tuple[str, ReadBuffer, FrameMeta]]] = deque()
         self.leaving = 0  # frames on their way out that nobody has taken
         self.kinds: dict[bytes, Kind] = {}  # of frames that came in here, by how they begin
+        self.owner: object = None  # what its owner calls it
         self.is_early = False  # its owner takes frames when their departure is settled
         self.free_at: Ns = 0  # when the last bit of the last frame that began has left
         self.is_awaited = False  # somebody looks again when the line is free
@@ -83,10 +88,14 @@ class Port:
         self.held_by = ""  # ... for this reason
         self.shape(plan.egress)
 
-    @property
-    def held(self) -> int:
-        """Frames that wait here, are on their way out, or are about to be made."""
-        return self.backlog + len(self.waiting) + self.leaving + bool(self.pfc.pending)
+    def held(self, now: Ns) -> int:
+        """Return how many frames wait here, are on their way out, or are about to be made."""
+        waiting = self.backlog + len(self.waiting) + bool(self.pfc.pending)
+        return waiting + self.on_its_way(now)
+
+    def on_its_way(self, now: Ns) -> int:
+        """Return how many frames are on their way out, or have left and nobody took them."""
+        return int(self.free_at > now) if self.is_early else self.leaving
 
     @property
     def tx_ok(self) -> int:

@@ -21,8 +21,8 @@ class SampledSwitch(Switch):
     what it held in the middle of the later half of its samples: `e0.q0.SettledBytes`.
     """
 
-    def __init__(self, node: NodePlan, every: Ns | None) -> None:
-        super().__init__(node)
+    def __init__(self, node: NodePlan, every: Ns | None, *, express: bool = True) -> None:
+        super().__init__(node, express=express)
         self._ticks = Ticks(every)
         self._courses: dict[tuple[str, int], Course] = {}  # from the first that waited on
         self._waited: dict[tuple[str, int], int] = {}  # at the sample before

@@ -26,25 +26,26 @@ class Agenda:
     """Senders that may have a burst, served in turn, and the timers of all."""
 
     def __init__(self) -> None:
-        self._listed: deque[Sender] = deque()
+        # Who may have a burst, or have moved its deadline; others may look whether anybody
+        self.listed: deque[Sender] = deque()
         self._deadlines = DeadlineQueue()
 
     def wake(self, sender: Sender) -> None:
         """Take notice that `sender` may have a burst; its deadline is no nearer than before."""
         if not sender.is_listed:
             sender.is_listed = True
-            self._listed.append(sender)
+            self.listed.append(sender)
 
     def note(self, sender: Sender) -> None:
         """Take notice that anything may have happened to `sender`."""
         if not sender.is_listed:
             sender.is_listed = True
-            self._listed.append(sender)
+            self.listed.append(sender)
         self._deadlines.note(sender)
 
     def next_burst(self, now: Ns) -> tuple[Sender, Burst] | None:
         """Return a burst of the sender whose turn it is; None when nobody has one."""
-        listed = self._listed
+        listed = self.listed
         while listed:
             sender = listed.popleft()
             burst = sender.next_burst(now)
@@ -74,6 +75,6 @@ class Agenda:
     def forget(self, sender: Sender) -> None:
         """Remove `sender`, which ceases to be."""
         if sender.is_listed:
-            self._listed.remove(sender)
+            self.listed.remove(sender)
             sender.is_listed = False
         self._deadlines.forget(sender)

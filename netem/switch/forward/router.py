@@ -111,12 +111,11 @@ class RoutingForwarder:
         )
         self._known = self._ways.known  # what the hot path sees
         self._routed = 0
-        self.version = self.shortcuts = 0
+        self.shortcuts = 0
 
     # -- the owner's side ------------------------------------------------------------------
 
     def set_carrier(self, port: str, is_up: bool) -> None:
-        self.version += 1
         self._ports[port].is_up = is_up
         self._next_hops.look_again()
         if self._bridge is not None:
@@ -124,7 +123,6 @@ class RoutingForwarder:
 
     def remove_route(self, prefix: str) -> None:
         """Take a route out; SIDs below it stay. Raise KeyError where there is none."""
-        self.version += 1
         self._ways.remove(prefix)
 
     def counters(self) -> Mapping[str, int]:

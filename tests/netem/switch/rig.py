@@ -41,7 +41,7 @@ class ByAddress:
         name = f"e{last}"
         return Decision(name, frame) if name in self.ports else Drop("no_route")
 
-    version = shortcuts = 0
+    shortcuts = 0
 
     def shortcut(self, port, frame, decision):
         return None

@@ -446,7 +446,7 @@ class Says:
     def forward(self, port, frame, now):
         return self.verdict
 
-    version = shortcuts = 0
+    shortcuts = 0
 
     def shortcut(self, port, frame, decision):
         return None
