@@ -144,7 +144,7 @@ class CmPort:
         nothing has changed then.
         """
         wish = wish or Wish()
-        _check_fresh(qp)
+        self._check_free(qp)
         connection = self.manager.connect(
             ConnectParameters(
                 service_id(wish.port_space, port),
@@ -193,7 +193,7 @@ class CmPort:
         tells when it is in RTS. Raise StateError if it is no longer a request, ValueError for
         depths that the peer does not allow.
         """
-        _check_fresh(qp)
+        self._check_free(qp)
         if qp.service is not connection.service:
             raise ValueError(f"service is {qp.service}, the peer wants {connection.service}")
         how = AcceptParameters(
@@ -381,7 +381,11 @@ class CmPort:
         known, qp = self._connected.get(connection.local_qpn, (None, None))
         return qp if known is connection and qp in self._port.qps else None
 
-
-def _check_fresh(qp: QueuePair) -> None:
-    if qp.state not in {QpState.RESET, QpState.INIT}:
-        raise ValueError(f"QP {qp.qp_num:#x} is in {qp.state.value}, legal is RESET or INIT")
+    def _check_free(self, qp: QueuePair) -> None:
+        """Raise ValueError unless `qp` is in no connection, and in none to come."""
+        if qp.state not in {QpState.RESET, QpState.INIT}:
+            raise ValueError(
+                f"QP {qp.qp_num:#x} is in {qp.state.value}, legal is RESET or INIT"
+            )
+        if self._connected.get(qp.qp_num, (None, None))[1] is qp:
+            raise ValueError(f"QP {qp.qp_num:#x} is being connected already")

@@ -51,7 +51,7 @@ def test_two_thousand_cycles_are_equally_fast_and_leave_nothing():
     lots = [lot(pair, start) for start in range(LOT, CYCLES, LOT)]
     times, objects = zip(*lots, strict=True)
     # The fastest of three each: another process may have had the processor's caches.
-    assert min(times[-3:]) < 1.3 * min(times[:3]), times
+    assert min(times[-3:]) < 1.5 * min(times[:3]), times
     assert max(objects[-3:]) < max(objects[:3]) + 100, objects
     for end in pair.ends:
         assert len(end.cm.manager.connections) <= 22

@@ -465,6 +465,19 @@ def test_what_cannot_be_connected_is_refused_and_stays_as_it_is(spoil, problem):
     assert pair.carried == []
 
 
+def test_a_queue_pair_is_in_one_connection_only():
+    pair = Pair()
+    mine = pair.client.qp()
+    pair.connect(mine)
+    with pytest.raises(ValueError, match="is being connected already"):
+        pair.connect(mine)
+    pair.run()
+    pair.accept()
+    pair.run()
+    assert mine.state is QpState.RTS
+    assert len(pair.client.cm.manager.connections) == 1
+
+
 def test_a_request_is_accepted_by_a_queue_pair_of_its_service():
     pair = Pair()
     pair.connect()
