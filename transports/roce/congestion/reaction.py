@@ -1,8 +1,8 @@
 """The reaction point of DCQCN: CNPs in, a rate out. Zhu et al., SIGCOMM 2015, section 3.
 
 Of a queue pair we know the current rate R_C, the target rate R_T that it came from, and alpha,
-the estimate of how congested the way is. Without a CNP there is no state: packets
-leave at the rate of the line. The first CNP starts with R_C = R_T = line rate.
+the estimate of how congested the way is. Without a CNP there is no state, and packets leave at
+the rate of the line. The first CNP starts with R_C = R_T = line rate.
 
     a CNP       R_T = R_C;  R_C = R_C (1 - alpha/2);  alpha = (1-g) alpha + g
                 stage counters 0, all clocks start anew

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.transports.roce.script import (
     MTU,
+    OUR_QP,
     PEER_QP,
     R_KEY,
     VA,
@@ -24,6 +25,7 @@ from tests.transports.roce.script import (
     read_request,
     read_response,
     said,
+    sealed,
     send,
     us,
     write,
@@ -31,11 +33,11 @@ from tests.transports.roce.script import (
     write_only,
 )
 from tests.transports.roce.sim import Trouble, World
-from transports.roce.attributes import QpState
+from transports.roce.attributes import AddressHandle, QpState
 from transports.roce.congestion.control import CongestionConfig
 from transports.roce.congestion.parameters import PAPER, Dcqcn
 from transports.roce.datagram import DatagramDevice
-from transports.roce.device import DeviceConfig
+from transports.roce.device import Device, DeviceConfig
 from transports.roce.qp import QpConfig
 from transports.roce.work import SendWr, Sge, WrOpcode
 from wire.roce.eths import Reth
@@ -106,6 +108,36 @@ class TestNotificationPoint:
         assert bth[:12].hex(" ", 4) == f"8140ffff 40{PEER_QP:06x} 00000000"
         assert bth[12:-4] == bytes(16)
         assert opened(raw).name == "CNP"  # which checks the ICRC
+
+    def test_n2_a_cnp_is_the_one_that_an_adapter_sent(self):
+        """From a ConnectX-4 Lx, in scapy's RoCE tests: every byte but the UDP source port.
+
+        Theirs is 0, ours is that of the queue pair; the ICRC covers it.
+        """
+        ours, peers = bytes([10, 0, 17, 1]), bytes([10, 0, 18, 1])
+        rng = random.Random(1)
+        rng.randrange = lambda _stop: 0x718B  # the identification before
+        device = Device(DeviceConfig((ours,), mig_req=False), rng)
+        qp = device.create_qp(
+            device.alloc_pd(), qp_num=OUR_QP, config=QpConfig(congestion=config())
+        )
+        qp.modify(QpState.INIT, 0, pkey_index=0, port_num=1, qp_access_flags=0xE)
+        qp.modify(
+            QpState.RTR, 0, ah=AddressHandle(ours, peers), path_mtu=MTU, dest_qp_num=0x118,
+            rq_psn=0, max_dest_rd_atomic=1, min_rnr_timer=12,
+        )  # fmt: skip
+        qp.modify(
+            QpState.RTS, 0, sq_psn=0, timeout=14, retry_cnt=7, rnr_retry=7, max_rd_atomic=1
+        )
+        device.receive(ip_packet(silent(9), peers, ours, tos=CE), 0)
+        cnp, *_ = device.transmit(0)
+        assert opened(cnp.packet).name == "CNP"
+        like_theirs = bytearray(cnp.packet)
+        like_theirs[20:22] = bytes(2)
+        assert sealed(like_theirs) == bytes.fromhex(
+            "45c2003c718c4000401191610a0011010a001201 000012b700280000"
+            "8100ffff4000011800000000 00000000000000000000000000000000 82fd002a"
+        )
 
     def test_n2_the_dscp_is_a_setting(self, dialogue):
         cc = dialogue(family=4, config={"congestion": config(cnp_dscp=46)})
