@@ -64,8 +64,9 @@ class Cable:
             cards = tap_card("t0", _GUEST_MAC)
             self.guest = stack.enter_context(Guest(modules=MODULES, devices=cards))
             set_up(self.guest, _GUEST, "")
+            self._next_qp_num = 0x20
+            self._gids = {family: self._gid_index(family) for family in GUEST}
             self._stack = stack.pop_all()
-        self._gids = {family: self._gid_index(family) for family in GUEST}
 
     def __enter__(self) -> Self:
         return self
@@ -73,11 +74,19 @@ class Cable:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def device(self, seed: int, **settings):
-        """Open our end, for `async with`."""
+    @contextlib.asynccontextmanager
+    async def device(self, seed: int, **settings):
+        """Open our end, for `async with`; its queue pairs have numbers that none had before.
+
+        The kernel's communication manager remembers a queue pair for two seconds (TIMEWAIT),
+        and rejects a new connection of one with the same number as stale.
+        """
         addresses = tuple(ipaddress.ip_address(ip).packed for ip in OURS.values())
         config = DeviceConfig(addresses, **{"active_mtu": 4096} | settings)
-        return open_device(*OURS.values(), seed=seed, config=config)
+        async with open_device(*OURS.values(), seed=seed, config=config) as device:
+            device.machine._next_qp_num = self._next_qp_num
+            self._next_qp_num += 16
+            yield device
 
     def drive(self, machine, react, is_done, limit_s: float = LIMIT_S) -> None:
         """Run a machine over IP packets on the cable until all is done, without verbs."""
@@ -117,6 +126,11 @@ class Cable:
     def start(self, *argv: str) -> int:
         """Start a tool; what it says of errors comes with the rest."""
         return self.guest.start("busybox", "sh", "-c", 'exec 2>&1; exec "$@"', "sh", *argv)
+
+    def said(self, tool: int) -> str:
+        """Return what a tool has said so far."""
+        seen = self.guest.ask("look", pid=tool, offset=0)
+        return f"the tool said, exit code {seen['code']}: {bytes.fromhex(seen['out']).decode()}"
 
     async def ended(self, pid: int, limit_s: float = LIMIT_S) -> Ended:
         """Wait for a tool while our own end goes on."""

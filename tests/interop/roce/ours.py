@@ -78,13 +78,26 @@ class End:
 
     async def against(self, cable: Cable, argv: list[str], port: int) -> None:
         """Do our part while the tool does its own; it must be content with what it saw."""
+        tool = None
+
+        async def play() -> None:
+            try:
+                await self.play()
+            except Exception as error:
+                if tool is not None:
+                    with trio.CancelScope(shield=True):
+                        await trio.sleep(1.0)
+                    error.add_note(cable.said(tool))
+                raise
+
         async with trio.open_nursery() as nursery:
             if self.is_client:
                 tool = cable.start(*argv)
-                await cable.listens(port, tool)
-                nursery.start_soon(self.play)
+                if self.run.exchange == "tcp":
+                    await cable.listens(port, tool)
+                nursery.start_soon(play)
             else:
-                nursery.start_soon(self.play)
+                nursery.start_soon(play)
                 await self.listening.wait()
                 tool = cable.start(*argv)
             ended = await cable.ended(tool)

@@ -11,15 +11,27 @@ import itertools
 
 import trio
 
-from netem.verbs import Context, MemoryRegion, RecvWr, SendWr, WrOpcode
+from netem.verbs import (
+    Connection,
+    Context,
+    MemoryRegion,
+    QpState,
+    QueuePair,
+    RecvWr,
+    RejectedError,
+    SendWr,
+    WrOpcode,
+)
 from netem.verbs.objects import CompletionQueue
-from tests.interop.roce.cable import OURS, Cable
-from tests.interop.roce.ours import FIRST_PSN, GRH, PATIENT, End
+from tests.interop.roce.cable import GUEST, OURS, Cable
+from tests.interop.roce.ours import FIRST_PSN, GRH, PATIENT, REMOTE, End
 from tests.interop.roce.runs import UD, Run
 from transports.roce.exchange.keys import Keys
 from transports.roce.exchange.perftest import (
     PORT,
     UD_Q_KEY,
+    Carrier,
+    ConnectNow,
     KeysKnown,
     Perftest,
     Plan,
@@ -27,9 +39,11 @@ from transports.roce.exchange.perftest import (
     Verb,
 )
 from transports.roce.qp import QpConfig
+from wire.roce.cm.codes import RejectReason
 
 ITERATIONS = 32  # of each queue pair
 _WINDOW = 8  # messages that we have under way on each queue pair
+_MOST = 128  # rxe's, which the tool's REP says whatever our REQ allows
 _DEPTH = 16  # READs and atomics that we take at once
 _LEAST = 4096  # bytes of memory for each queue pair: the cycle buffer
 _TOOLS_ADD = 1
@@ -43,7 +57,8 @@ def argv(cable: Cable, run: Run) -> list[str]:
 
 def words(run: Run, gid: str, server: str, timeout: int = PATIENT) -> list[str]:
     """Return the command line of the tool; `server` is our address, if we are one."""
-    words = [run.tool, "-d", "rxe0", "-x", gid, "-F", "-u", str(timeout)]
+    words = [run.tool, "-d", "rxe0", "-F", "-u", str(timeout)]
+    words += ["-R"] if run.exchange == "-R" else ["-x", gid]
     words += ["-n", str(ITERATIONS), "-m", str(run.path_mtu), "-c", run.service.name]
     if run.kind:
         words += ["-A", run.kind]
@@ -83,14 +98,26 @@ class Tester(End):
             Keys(qp.qp_num, FIRST_PSN, self.gid, _DEPTH, into.r_key, into.addr)
             for qp, into in zip(self._qps, self._into, strict=True)
         )
+        is_by_cm = run.exchange == "-R"
+        carrier = Carrier.RDMA_CM_ALL if is_by_cm else Carrier.TCP
         self._dialogue = Perftest(
-            Plan(self._verb, self._is_latency), keys,
+            Plan(self._verb, self._is_latency, carrier=carrier), keys,
             is_client=self.is_client, path_mtu=run.path_mtu,
         )  # fmt: skip
-        await self.speak(self._dialogue, PORT, self._react)
+        if is_by_cm:
+            await self._speak_by_cm()
+        else:
+            await self.speak(self._dialogue, PORT, self._react)
 
     async def _react(self, event) -> None:
         match event:
+            case ConnectNow():
+                for qp, into in zip(self._qps, self._into, strict=True):
+                    self._connections.append(await self._by_cm(qp, self._receives(into)))
+                self._dialogue.proceed()
+            case KeysKnown(keys) if self.run.exchange == "-R":
+                self._theirs, self._ahs = keys, [None] * len(keys)
+                self._dialogue.proceed()
             case KeysKnown(keys):
                 self._theirs = keys
                 if self._verb is Verb.SEND:
@@ -106,9 +133,67 @@ class Tester(End):
 
     def _post_receives(self) -> None:
         for qp, into in zip(self._qps, self._into, strict=True):
-            for number in range(ITERATIONS):
-                place = into.sge(number * self._place, self._place)
-                qp.post_recv(RecvWr(number, (place,)))
+            for wr in self._receives(into):
+                qp.post_recv(wr)
+
+    def _receives(self, into: MemoryRegion) -> list[RecvWr]:
+        count = ITERATIONS if self._verb is Verb.SEND else 0
+        sges = (into.sge(number * self._place, self._place) for number in range(count))
+        return [RecvWr(number, (sge,)) for number, sge in enumerate(sges)]
+
+    # -- by rdma_cm -------------------------------------------------------------------------
+
+    async def _speak_by_cm(self) -> None:
+        """Hold the dialogue by SENDs of a connection of its own, one receive at a time."""
+        cq, room = self.device.create_cq(), self.memory(256)
+        control = self.pd.create_qp(cq)
+        await control.init()
+        receive = RecvWr(0, (room.sge(),))
+        if not self.is_client:
+            self._listener = self.device.cm.listen(PORT)
+            self.listening.set()
+        self._connections = [await self._by_cm(control, [receive])]
+        dialogue = self._dialogue
+        while True:
+            for item in dialogue.writes():
+                control.post_send(SendWr(1, WrOpcode.SEND, inline=item, signaled=False))
+            if told := list(dialogue.events()):
+                for event in told:
+                    await self._react(event)
+                continue
+            assert dialogue.failure is None, dialogue.failure
+            if dialogue.is_done:
+                break
+            came = await self.completed(cq)
+            data = bytes(room.view[: came.byte_len])
+            control.post_recv(receive)
+            dialogue.feed(data)
+        for connection in self._connections:
+            await (connection.disconnect() if self.is_client else connection.closed())
+
+    async def _by_cm(self, qp: QueuePair, receives: list[RecvWr]) -> Connection:
+        """Connect a queue pair with the tool's next, which may not listen yet."""
+        if not self.is_client:
+            request = await self._listener.next()
+            for wr in receives:
+                qp.post_recv(wr)
+            return await request.accept(qp)
+        remote = GUEST[self.run.family]
+        for _ in range(600):
+            for wr in receives:
+                qp.post_recv(wr)
+            try:
+                return await self.device.cm.connect(
+                    qp, remote, PORT, responder_resources=_MOST, initiator_depth=_MOST
+                )
+            except RejectedError as error:
+                if error.reason != RejectReason.INVALID_SERVICE_ID:
+                    raise
+            qp.recv_cq.poll(len(receives))  # what was flushed
+            await qp.modify(QpState.RESET)
+            await qp.init(REMOTE)
+            await trio.sleep(0.1)
+        raise AssertionError("the tool does not listen")
 
     async def _run(self) -> None:
         match self._verb, self._is_latency, self.is_client:

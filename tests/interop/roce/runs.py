@@ -73,6 +73,9 @@ def product() -> Iterator[Run]:
                 PERFTEST_MTUS, qps, kinds, FAMILIES, ROLES,
             ):  # fmt: skip
                 yield Run(tool, role, family, size, mtu, "tcp", service, number, kind)
+    for tool, (_, sizes, qps, kinds) in PERFTEST.items():
+        for size, number, kind, role in itertools.product(sizes, qps, kinds, ROLES):
+            yield Run(tool, role, 4, size, 1024, "-R", RC, number, kind)
 
 
 def aims(run: Run) -> set[tuple[object, ...]]:
