@@ -23,6 +23,8 @@ from heapq import heappop, heappush, heapreplace
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from netem.host.coordinator import Coordinator
 from netem.host.events import ITEM_DONE, Fields
 from netem.host.host import Host
@@ -150,6 +152,10 @@ class _World:
         self._notes: list[str] = []
         self._past: list[NodeReport] = []  # of lives that ended in mid-run
         self._fates: Counter[int] = Counter()  # kills and restarts, by their fault
+        self._ends: dict[str, set[str]] = {}  # the nodes of each flow
+        for node in plan.nodes:
+            for qp in node.qps:
+                self._ends.setdefault(qp.flow, set()).add(node.name)
         self._actors = {
             node.name: Actor(node, self._machine(node), index)
             for index, node in enumerate(plan.nodes)
@@ -174,7 +180,7 @@ class _World:
                 if node.stack != "none":
                     self._note(f"{node.name}: simulated without a kernel's stack")
                 kind = Host if self._plan.sample is None else SampledHost
-                host = kind(self._plan, node.name)
+                host = kind(self._what_concerns(node), node.name)
                 has_nic = any(port.nic is not None for port in node.ports)
                 return Nic(host, node) if has_nic else host
             case "bridge":
@@ -190,6 +196,14 @@ class _World:
                 return Switch(node, express=self._express)
             case kind:
                 raise CannotSimulateError(f"{node.name} is a {kind}, which cannot be simulated")
+
+    def _what_concerns(self, node: NodePlan) -> Plan:
+        """Return the plan with no other nodes than a host and those that it speaks to.
+
+        A host asks about all nodes there are, which with a thousand of them takes its time.
+        """
+        names = {name for qp in node.qps for name in self._ends[qp.flow]} | {node.name}
+        return replace(self._plan, nodes=tuple(n for n in self._plan.nodes if n.name in names))
 
     def _note(self, what: str) -> None:
         if what not in self._notes:

@@ -1,5 +1,6 @@
 """One port in frame mode: what gets in, what stands before what goes out."""
 
+import random
 from ipaddress import ip_address
 
 import pytest
@@ -232,3 +233,38 @@ def test_a_multicast_packet_goes_to_the_groups_ethernet_address_and_to_its_membe
     (done,) = two.device.events()
     assert (done.wr_id, done.byte_len, done.src_qp) == (1, 46, sender.qp_num)
     assert two.touched == {member.qp_num}
+
+
+LONG = {
+    name: plan_lab(load_lab(LAB.replace("3KiB", "24KiB"), overrides=more))
+    for name, more in VARIANTS.items()
+}
+
+
+@every_variant
+@pytest.mark.parametrize("seed", range(3))
+def test_a_frame_of_a_known_flow_is_taken_as_any_other_and_so_is_one_in_two_parts(
+    variant, seed
+):
+    """Marked, damaged, doubled and missing ones are among them."""
+    rng = random.Random(seed)
+    plan = LONG[variant]
+    clear, fast, parts = (Host(plan, "h1") for _ in range(3))
+    for number, frame in enumerate(first_frames(plan)):
+        sent = bytearray(frame)
+        chance = rng.random()
+        if chance < 0.1 and variant == "ipv6":
+            sent[15] |= 0x30  # CE
+        elif chance < 0.13:
+            sent[rng.randrange(len(sent))] ^= 1 << rng.randrange(8)
+        elif chance < 0.15:
+            continue
+        for _ in range(1 + (chance > 0.97)):
+            whole = bytes(sent)
+            clear._ports["p0"].receive_clearly(whole, number)
+            is_quiet = fast.receive("p0", whole, number)
+            split = bytes(62) + whole[62:]
+            assert parts.receiver("p0")(whole[:62], split, number) == is_quiet
+            if is_quiet:
+                assert not fast._ports["p0"].device.rendered
+    assert state(clear) == state(fast) == state(parts)
