@@ -122,7 +122,10 @@ class RoutingForwarder:
             self._bridge.set_carrier(port, is_up)
 
     def remove_route(self, prefix: str) -> None:
-        """Take a route out; SIDs below it stay. Raise KeyError where there is none."""
+        """Take a route out; SIDs below it stay. Raise KeyError where there is none.
+
+        Before the first frame only, in a switch: it may have learned shortcuts by the route.
+        """
         self._ways.remove(prefix)
 
     def counters(self) -> Mapping[str, int]:
