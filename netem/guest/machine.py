@@ -57,17 +57,20 @@ class Guest:
         modules: Sequence[str] = (),
         files: Mapping[str, bytes] | None = None,
         devices: Sequence[str] = (),
+        below: Path | None = None,
     ) -> None:
         """Boot, load `modules`, and return when the agent inside has said that it is ready.
 
         `files` appear in /lab, from where `call` takes Python modules; `devices` are further
-        arguments for QEMU.
+        arguments for QEMU. Its files lie in a folder of their own `below` that one.
         """
         self._image: Image = image()
         self._loaded: set[str] = set()
         self._buffer = b""
         with contextlib.ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="guest-")))
+            folder = Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="guest-", dir=below))
+            )
             self._console = folder / "console"
             initrd = folder / "initrd"
             with initrd.open("wb") as out:
@@ -101,6 +104,7 @@ class Guest:
             self._stack = stack.pop_all()
         try:
             self._answer(BOOT_LIMIT_S)
+            initrd.unlink()  # the guest has it in its memory
             for name in modules:
                 self.load(name)
         except BaseException:

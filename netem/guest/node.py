@@ -17,7 +17,7 @@ from typing import NamedTuple
 from netem.guest import cards
 from netem.guest.cards import tap_card
 from netem.guest.machine import Guest
-from netem.kernel.sandbox import Gate, hold
+from netem.kernel.sandbox import RUNTIME, Gate, hold
 from netem.kernel.steps import guest_lines, tap_name
 from netem.topology.plan import NodePlan
 
@@ -68,7 +68,7 @@ def guest_process(job: GuestJob) -> None:
 def _booted(node: NodePlan, devices: list[str]) -> Guest:
     """Return the guest; what it lacks ends this process with one line in its log."""
     try:
-        return Guest(modules=MODULES, devices=devices)
+        return Guest(modules=MODULES, devices=devices, below=RUNTIME)
     except Exception as error:  # noqa: BLE001 - told to who reads the log, whatever it is
         sys.stderr.write(f"{node.name}: {error}\n")
         sys.exit(1)
