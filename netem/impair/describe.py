@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from netem.impair.model import FourState, GilbertElliott, Impairment, Loss, RandomLoss
+from netem.impair.model import FourState, GilbertElliott, Impairment, Loss, RandomLoss, Slot
 from netem.topology.plan import EventPlan, FaultPlan, Where
 from netem.topology.units import format_percent, format_rate, format_size, format_time
 
@@ -62,6 +62,21 @@ def _queue(impairment: Impairment) -> Iterator[str]:
             yield f"overhead {impairment.overhead}B"
     if impairment.limit is not None:
         yield f"limit {format_size(impairment.limit)}"
+    if impairment.slot is not None:
+        yield f"slot {_slot(impairment.slot)}"
+
+
+def _slot(slot: Slot) -> str:
+    if slot.distribution:
+        times = f"{slot.distribution} {format_time(slot.dist_delay)}"
+        words = [f"{times} {format_time(slot.dist_jitter)}"]
+    else:
+        words = [f"{format_time(slot.min_delay)} {format_time(slot.max_delay)}"]
+    if slot.max_packets:
+        words.append(f"packets {slot.max_packets}")
+    if slot.max_bytes:
+        words.append(f"bytes {format_size(slot.max_bytes)}")
+    return " ".join(words)
 
 
 def _percents(values: tuple[float, ...]) -> str:

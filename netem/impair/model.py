@@ -42,6 +42,22 @@ class FourState(Struct, frozen=True, tag="state", forbid_unknown_fields=True):
 Loss = RandomLoss | GilbertElliott | FourState
 
 
+class Slot(Struct, frozen=True, forbid_unknown_fields=True):
+    """Frames leave in bursts: a slot, so many packets and bytes, the next slot.
+
+    From one to the next it takes `min_delay` to `max_delay`, or what a table of tc says around
+    `dist_delay`. The names are the kernel's, `tc_netem_slot`. For the kernel's netem alone.
+    """
+
+    min_delay: Ns = 0
+    max_delay: Ns = 0
+    distribution: str = ""  # a table of tc, in place of the two
+    dist_delay: Ns = 0
+    dist_jitter: Ns = 0
+    max_packets: int = 0  # in one slot; 0: any number
+    max_bytes: int = 0
+
+
 class Impairment(Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that one direction of a link does; the default does nothing at all."""
 
@@ -63,6 +79,7 @@ class Impairment(Struct, frozen=True, forbid_unknown_fields=True):
     limit: int | None = None  # bytes queued; None: worked out from rate and delay
     keep_order: bool = False  # jitter never reorders
     corrupt_from: int | None = None  # first byte that may be hit; None: after Ethernet and tags
+    slot: Slot | None = None
 
     @property
     def is_neutral(self) -> bool:

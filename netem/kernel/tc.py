@@ -35,6 +35,7 @@ from netem.impair.model import (
     Impairment,
     Loss,
     RandomLoss,
+    Slot,
 )
 from netem.impair.pipe import queue_limit
 from netem.impair.streams import fraction
@@ -50,10 +51,11 @@ NETEM_PAIR = Struct("=II")  # REORDER and CORRUPT: probability | correlation
 NETEM_GI = Struct("=IIIII")  # p13 | p31 | p32 | p14 | p23
 NETEM_GE = Struct("=IIII")  # p | r | h | k1
 NETEM_RATE = Struct("=IiIi")  # bytes/s | overhead | cell | cell overhead
+NETEM_SLOT = Struct("=qqiiqq")  # delay, least and most | packets | bytes | table: delay, jitter
 TBF_QOPT = Struct("=BBHhHIBBHhHIIII")  # ratespec | ratespec of the peak | limit | buffer | mtu
 _U32, _U64, _S64 = Struct("=I"), Struct("=Q"), Struct("=q")
 _CORR, _REORDER, _CORRUPT, _LOSS, _RATE, _ECN, _RATE64 = 1, 3, 4, 5, 6, 7, 8
-_LATENCY64, _JITTER64 = 10, 11
+_LATENCY64, _JITTER64, _SLOT = 10, 11, 12
 _LOSS_GI, _LOSS_GE = 1, 2
 _TBF_PARMS, _TBF_RATE64 = 1, 4
 _MOST_U32 = (1 << 32) - 1
@@ -87,6 +89,7 @@ class Netem(NamedTuple):
     gap: int = 0
     rate: int = 0
     overhead: int = 0
+    slot: tuple[int, ...] = ()  # as NETEM_SLOT has it
 
 
 class Tbf(NamedTuple):
@@ -106,8 +109,9 @@ Options = Netem | Tbf | None  # None: no discipline of ours
 def needs_netem(given: Impairment) -> bool:
     """Say whether a rate alone will not do."""
     return any(
-        (given.delay, given.jitter, given.loss, given.corrupt, given.duplicate, given.reorder)
-    )
+        (given.delay, given.jitter, given.loss, given.corrupt, given.duplicate, given.reorder,
+         given.slot)
+    )  # fmt: skip
 
 
 def wanted(given: Impairment, dilation: int) -> Options:
@@ -130,6 +134,7 @@ def wanted(given: Impairment, dilation: int) -> Options:
         gap=max(given.gap, 1) if reorder else 0,
         rate=rate,
         overhead=given.overhead if rate else 0,
+        slot=_slot(given.slot, dilation),
     )
     match given.loss:
         case RandomLoss(p, correlation):
@@ -141,6 +146,15 @@ def wanted(given: Impairment, dilation: int) -> Options:
             return options._replace(states=tuple(map(fraction, (p13, p31, p32, p23, p14))))
         case None:
             return options
+
+
+def _slot(given: Slot | None, dilation: int) -> tuple[int, ...]:
+    if given is None:
+        return ()
+    return (
+        given.min_delay * dilation, given.max_delay * dilation, given.max_packets,
+        given.max_bytes, given.dist_delay * dilation, given.dist_jitter * dilation,
+    )  # fmt: skip
 
 
 def _ticks(time: Ns) -> Ns:
@@ -194,6 +208,20 @@ def _netem_words(given: Impairment, dilation: int, options: Netem) -> Iterator[s
         yield from ("rate", _rate(options.rate))
         if options.overhead:
             yield str(options.overhead)
+    if given.slot is not None:
+        yield from _slot_words(given.slot, dilation)
+
+
+def _slot_words(slot: Slot, dilation: int) -> Iterator[str]:
+    if slot.distribution:
+        yield from ("slot", "distribution", slot.distribution)
+        yield from (_time(slot.dist_delay * dilation), _time(slot.dist_jitter * dilation))
+    else:
+        yield from ("slot", _time(slot.min_delay * dilation), _time(slot.max_delay * dilation))
+    if slot.max_packets:
+        yield from ("packets", str(slot.max_packets))
+    if slot.max_bytes:
+        yield from ("bytes", f"{slot.max_bytes}b")
 
 
 def _loss_words(loss: Loss | None) -> Iterator[str]:
@@ -306,6 +334,7 @@ def decode_netem(options: bytes) -> Netem:
         gap=gap,
         rate=rate,
         overhead=overhead,
+        slot=NETEM_SLOT.unpack_from(found[_SLOT]) if _SLOT in found else (),
     )
 
 
@@ -332,11 +361,15 @@ def decode_tbf(options: bytes) -> Tbf:
 
 
 def impairment(
-    options: Options, dilation: int = 1, *, distribution: Distribution = "uniform"
+    options: Options,
+    dilation: int = 1,
+    *,
+    distribution: Distribution = "uniform",
+    slots: str = "",
 ) -> Impairment:
     """Return, in emulated units, what a discipline does.
 
-    The kernel does not tell the shape of the jitter: it is the one that was given to tc.
+    The kernel does not tell the shapes of jitter and of slots: they are those given to tc.
     """
     match options:
         case None:
@@ -361,7 +394,18 @@ def impairment(
                 gap=options.gap if options.gap > 1 else 0,
                 rate=options.rate * 8 * dilation or None,
                 overhead=options.overhead,
+                slot=_slot_of(options.slot, dilation, slots),
             )
+
+
+def _slot_of(found: tuple[int, ...], dilation: int, slots: str) -> Slot | None:
+    if not found:
+        return None
+    least, most, packets, octets, delay, jitter = found
+    return Slot(
+        least // dilation, most // dilation, slots if delay or jitter else "",
+        delay // dilation, jitter // dilation, packets, octets,
+    )  # fmt: skip
 
 
 def _loss(options: Netem) -> Loss | None:

@@ -71,7 +71,13 @@ class KernelDirection:
     def in_force(self) -> Impairment:
         """Return what the kernel does, read from it."""
         options = self.read()[1]
-        return tc.impairment(options, self._dilation, distribution=self._given.distribution)
+        given = self._given
+        return tc.impairment(
+            options,
+            self._dilation,
+            distribution=given.distribution,
+            slots=given.slot.distribution if given.slot else "",
+        )
 
     def refusals(self, wanted: Impairment) -> list[str]:
         """Return what cannot be, though each value alone is legal."""

@@ -219,7 +219,9 @@ class _World:
         index = 0
         for link in self._plan.links:
             if link.engine == "tc":
-                self._note(f"{link.name}: engine tc, simulated by our own")
+                slots = link.a_to_b.slot or link.b_to_a.slot
+                without = ", which has no slots" if slots else ""
+                self._note(f"{link.name}: engine tc, simulated by our own{without}")
             for sender, receiver, impairment in (
                 (link.a, link.b, link.a_to_b),
                 (link.b, link.a, link.b_to_a),

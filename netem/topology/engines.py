@@ -82,11 +82,14 @@ def tc_cannot(given: Impairment) -> Iterator[str]:
 
 def _is_more_than_a_rate(given: Impairment) -> bool:
     return any(
-        (given.delay, given.jitter, given.loss, given.corrupt, given.duplicate, given.reorder)
-    )
+        (given.delay, given.jitter, given.loss, given.corrupt, given.duplicate, given.reorder,
+         given.slot)
+    )  # fmt: skip
 
 
 def _our_problems(given: Impairment, dilation: int) -> Iterator[str]:
+    if given.slot is not None:
+        yield "slot: only the kernel's netem sends in bursts; write engine: tc"
     for key in ("delay", "jitter"):
         value = getattr(given, key)
         if value * dilation > MAX_WALL:
@@ -96,9 +99,15 @@ def _our_problems(given: Impairment, dilation: int) -> Iterator[str]:
             )
 
 
+def _tc_times(given: Impairment) -> Iterator[tuple[str, Ns]]:
+    yield from (("delay", given.delay), ("jitter", given.jitter))
+    if (slot := given.slot) is not None:
+        for key in ("min_delay", "max_delay", "dist_delay", "dist_jitter"):
+            yield f"slot.{key}", getattr(slot, key)
+
+
 def _tc_problems(given: Impairment, dilation: int) -> Iterator[str]:
-    for key in ("delay", "jitter"):
-        value = getattr(given, key)
+    for key, value in _tc_times(given):
         wall = value * dilation
         shown = f"{key}: {format_time(value)} at dilation {dilation} is {format_time(wall)}"
         if wall > TC_LONGEST:

@@ -5,12 +5,12 @@ defaults, a link's own keys and those of one direction can be laid over one anot
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from msgspec import field
 from msgspec.structs import replace
 
-from netem.impair.model import Distribution, FourState, GilbertElliott, Loss, RandomLoss
+from netem.impair.model import Distribution, FourState, GilbertElliott, Loss, RandomLoss, Slot
 from netem.topology.errors import shown
 from netem.topology.reading import (
     BAD,
@@ -32,6 +32,7 @@ from netem.topology.spelling import suggestion
 from netem.topology.tree import Tree
 from transports.clock import Ns
 
+MAX_S32 = (1 << 31) - 1  # packets of a slot: the kernel counts them in 32 bits
 NO_RATE = 0  # `rate: none`: no shaping, where a default would shape
 
 Engine = Literal["ours", "tc"]
@@ -93,12 +94,47 @@ class LossKind:
         return loss or BAD
 
 
+class SlotOfTwo(Spec, frozen=True, kw_only=True):
+    """Bursts with a time between them that is drawn evenly."""
+
+    min_delay: Annotated[Ns, TIME]
+    max_delay: Annotated[Ns | None, TIME] = None
+    max_packets: Annotated[int, Whole(0, MAX_S32)] = 0
+    max_bytes: Annotated[int, SIZE] = 0
+
+
+class SlotOfTable(Spec, frozen=True, kw_only=True):
+    """Bursts with a time between them from one of tc's tables."""
+
+    distribution: Annotated[str, OneOf(("normal", "pareto", "paretonormal"))]
+    dist_delay: Annotated[Ns, TIME]
+    dist_jitter: Annotated[Ns, TIME]
+    max_packets: Annotated[int, Whole(0, MAX_S32)] = 0
+    max_bytes: Annotated[int, SIZE] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SlotKind:
+    """A mapping with `min_delay`, or with a `distribution`."""
+
+    def read(self, tree: Tree, path: str, problems: list[str]) -> object:
+        if isinstance(tree, dict) and "distribution" in tree:
+            if table := read_keys(SlotOfTable, tree, path, problems):
+                return Slot(
+                    distribution=table.distribution, dist_delay=table.dist_delay,
+                    dist_jitter=table.dist_jitter, max_packets=table.max_packets,
+                    max_bytes=table.max_bytes,
+                )  # fmt: skip
+        elif two := read_keys(SlotOfTwo, tree, path, problems):
+            most = two.min_delay if two.max_delay is None else two.max_delay
+            if most >= two.min_delay:
+                return Slot(two.min_delay, most, "", 0, 0, two.max_packets, two.max_bytes)
+            problems.append(f"{path}.max_delay: is less than min_delay")
+        return BAD
+
+
 class Shape(Spec, frozen=True, kw_only=True):
     """What one direction of a link does; the keys of an Impairment, none of them written."""
-
-    NOT_YET: ClassVar[dict[str, str]] = {
-        "slot": "releasing frames in bursts is not modelled",
-    }
 
     delay: Annotated[Ns | None, TIME] = None
     jitter: Annotated[Ns | None, TIME] = None
@@ -120,6 +156,7 @@ class Shape(Spec, frozen=True, kw_only=True):
     limit: Annotated[int | None, SIZE] = None
     keep_order: Annotated[bool | None, TRUTH] = None
     corrupt_from: Annotated[int | None, SIZE] = None
+    slot: Annotated[Slot | None, SlotKind()] = None
 
 
 class LinkKeys(Shape, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 
 from netem.lab.find import built_in, find
+from netem.topology.errors import LabError
 from netem.topology.load import load_lab
 from netem.topology.planner import plan_lab
 
@@ -20,20 +21,33 @@ FRAMES = tuple(form for form in FORMS if form.startswith("frame"))
 def forms_of(lab):
     """Return the forms that a lab can have; none where it needs a guest: see tests/interop.
 
-    In datagram mode the kernel writes the headers, so no path leads, and no pause is obeyed.
+    In datagram mode the kernel writes the headers, so no path leads, and no pause is obeyed;
+    of a lab with tags or DCQCN it is refused.
     """
-    plan = plan_lab(load_lab(find(lab).text, name_hint=lab))
+    plan = planned(lab)
     if any(node.command for node in plan.nodes):
         return ()
     is_led = any(qp.source_route for node in plan.nodes for qp in node.qps)
     switches = [node.switch for node in plan.nodes if node.kind == "switch"]
     is_lossless = any(queue.pfc for switch in switches for queue in switch.queues)
-    return FRAMES if is_led or is_lossless else tuple(FORMS)
+    return FRAMES if is_led or is_lossless or not can_be(lab, "datagram") else tuple(FORMS)
+
+
+def planned(lab, form="frame-ipv6"):
+    overrides = dict(word.split("=") for word in FORMS[form][1::2])
+    return plan_lab(load_lab(find(lab).text, name_hint=lab, overrides=overrides))
+
+
+def can_be(lab, form):
+    try:
+        planned(lab, form)
+    except LabError:
+        return False
+    return True
 
 
 def has_switches(lab):
-    plan = plan_lab(load_lab(find(lab).text, name_hint=lab))
-    return any(node.kind in {"switch", "linux"} for node in plan.nodes)
+    return any(node.kind in {"switch", "linux"} for node in planned(lab).nodes)
 
 
 # Each lab in each of its forms; of a fabric, which takes seconds, the second form and the third

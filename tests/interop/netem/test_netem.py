@@ -16,7 +16,7 @@ from statistics import mean, median, stdev
 import pytest
 
 from netem.guest.machine import GuestError
-from netem.impair.model import FourState, GilbertElliott, Impairment, RandomLoss
+from netem.impair.model import FourState, GilbertElliott, Impairment, RandomLoss, Slot
 from netem.kernel import tc
 from tests.interop.netem.link import NAME, KernelLink, guest_for_netem
 from tests.interop.netem.observation import (
@@ -71,7 +71,7 @@ def say(capsys):
 
 # The read-back cases of the kernel's own tests (tc-testing, qdiscs/netem.json), in our words.
 # cb28, 4502, 0785 (nothing), 5029 and 3785 (changes) are below. a089, a limit in packets, is in
-# each of these: we always say one. 7235 and 5439 are slots, which we do not have yet.
+# each of these: we always say one.
 CASES = [
     pytest.param(Impairment(delay=100 * MS), id="3449 delay"),
     pytest.param(
@@ -99,6 +99,14 @@ CASES = [
         id="e01a state",
     ),
     pytest.param(Impairment(loss=GilbertElliott(0.01, 0.99)), id="ba29 gemodel"),
+    pytest.param(
+        Impairment(slot=Slot(800_000, 10 * MS, max_packets=42, max_bytes=64 << 10)),
+        id="7235 slot",
+    ),
+    pytest.param(
+        Impairment(slot=Slot(distribution="normal", dist_delay=2 * MS, dist_jitter=1 * MS)),
+        id="5439 slot from a table",
+    ),
     pytest.param(
         Impairment(delay=100 * MS, jitter=10 * MS, reorder=0.02, gap=100), id="0492 reorder"
     ),
@@ -130,7 +138,8 @@ def test_what_is_set_is_read_back_equal(link, given):
     link.set(given)
     options = tc.decode(link.root())
     assert options == tc.wanted(given, 1)
-    assert tc.impairment(options, distribution=given.distribution) == given
+    slots = given.slot.distribution if given.slot else ""
+    assert tc.impairment(options, distribution=given.distribution, slots=slots) == given
 
 
 def test_nothing_is_no_discipline_and_has_no_class(link):

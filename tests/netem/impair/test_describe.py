@@ -3,7 +3,7 @@
 import pytest
 
 from netem.impair.describe import describe, describe_fault, describe_where
-from netem.impair.model import NEUTRAL, FourState, GilbertElliott, Impairment, RandomLoss
+from netem.impair.model import NEUTRAL, FourState, GilbertElliott, Impairment, RandomLoss, Slot
 from netem.topology.plan import FaultPlan, Where
 from transports.clock import MS, US
 
@@ -56,14 +56,16 @@ def test_every_field_of_an_impairment_has_its_words():
         delay=1, jitter=2, delay_corr=0.1, distribution="pareto", keep_order=True,
         loss=RandomLoss(0.2), ecn=True, corrupt=0.3, corrupt_corr=0.4, corrupt_from=6,
         duplicate=0.5, duplicate_corr=0.6, reorder=0.7, reorder_corr=0.8, gap=3,
-        rate=1000, overhead=4, limit=5,
+        rate=1000, overhead=4, limit=5, slot=Slot(6, 7, max_packets=8, max_bytes=9),
     )  # fmt: skip
     assert all(getattr(full, name) != getattr(NEUTRAL, name) for name in full.__struct_fields__)
     assert describe(full) == (
         "delay 1ns jitter 2ns 10% distribution pareto keep_order loss 20% ecn"
         " corrupt 30% 40% corrupt_from 6B duplicate 50% 60% reorder 70% 80% gap 3"
-        " rate 1kbit overhead 4B limit 5B"
+        " rate 1kbit overhead 4B limit 5B slot 6ns 7ns packets 8 bytes 9B"
     )
+    table = Slot(distribution="normal", dist_delay=1, dist_jitter=2)
+    assert describe(Impairment(slot=table)) == "slot normal 1ns 2ns"
 
 
 @pytest.mark.parametrize(

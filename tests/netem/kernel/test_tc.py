@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netem.impair.model import FourState, GilbertElliott, Impairment, RandomLoss
+from netem.impair.model import FourState, GilbertElliott, Impairment, RandomLoss, Slot
 from netem.kernel import tc
 from netem.kernel.qdisc import Qdisc, attributes, qdiscs, root
 from netem.kernel.run import KernelError, run, start_batch
@@ -30,6 +30,13 @@ def netem(*qopt, **found):
     """Return TCA_OPTIONS from the six integers and attributes by their number (`a5=...`)."""
     return u32(*qopt) + b"".join(attribute(int(key[1:]), data) for key, data in found.items())
 
+
+def slot(*values):
+    sizes = 8, 8, 4, 4, 8, 8
+    return b"".join(v.to_bytes(size, "little") for v, size in zip(values, sizes, strict=True))
+
+
+NORMAL_SLOTS = Slot(distribution="normal", dist_delay=1 * MS, dist_jitter=100 * US)
 
 # What was said to tc, what it sent (latency in ticks, limit, loss, gap, duplicate, jitter, then
 # attributes), and the same in our words.
@@ -109,6 +116,16 @@ SENT = [
         ),
         Impairment(rate=100_000_000_000),
     ),
+    (
+        "slot 800us 10ms packets 42 bytes 64k",
+        netem(0, 1000, 0, 0, 0, 0, a12=slot(800_000, 10_000_000, 42, 65536, 0, 0)),
+        Impairment(slot=Slot(800 * US, 10 * MS, max_packets=42, max_bytes=64 << 10)),
+    ),
+    (
+        "slot distribution normal 1ms 100us",
+        netem(0, 1000, 0, 0, 0, 0, a12=slot(0, 0, 0, 0, 1_000_000, 100_000)),
+        Impairment(slot=NORMAL_SLOTS),
+    ),
 ]  # fmt: skip
 
 
@@ -119,7 +136,8 @@ EACH_SENT = pytest.mark.parametrize(
 
 @EACH_SENT
 def test_what_tc_sends_is_read_as_it_was_meant(options, ours):
-    assert tc.impairment(tc.decode_netem(options)) == ours
+    slots = ours.slot.distribution if ours.slot else ""
+    assert tc.impairment(tc.decode_netem(options), slots=slots) == ours
 
 
 @EACH_SENT
@@ -195,6 +213,14 @@ CASES = [
         Impairment(delay=200 * MS, jitter=10 * MS), "delay 200000us 10000us 0%",
         id="3785 replaced delay",
     ),
+    pytest.param(
+        Impairment(slot=Slot(800 * US, 10 * MS, max_packets=42, max_bytes=64 << 10)),
+        "slot 800us 10000us packets 42 bytes 65536b", id="7235 slot",
+    ),
+    pytest.param(
+        Impairment(slot=NORMAL_SLOTS), "slot distribution normal 1000us 100us",
+        id="5439 slot from a table",
+    ),
 ]  # fmt: skip
 
 
@@ -233,6 +259,7 @@ def test_a_case_of_tc_testing_is_read_back_equal(ours, words):
         (Impairment(jitter=1 * MS, reorder=0.1), "reorder: tc wants a delay"),
         (Impairment(jitter=1 * MS, distribution="normal"), "distribution: tc wants a delay"),
         (Impairment(delay=275 * S), "delay: 275s at dilation 1 is 275s; tc has at most"),
+        (Impairment(slot=Slot(1)), "slot.min_delay: 1ns at dilation 1 is 1ns; tc has whole"),
         (Impairment(delay=100), "delay: 100ns at dilation 1 is 100ns; tc has whole micro"),
         (Impairment(rate=1_000_001), "rate: 1.000001mbit at dilation 1 is no whole number"),
     ],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netem.impair.model import Impairment
+from netem.impair.model import Impairment, Slot
 from netem.impair.ports import kernel_shares
 from netem.topology.dilation import Calibration
 from netem.topology.load import load_lab
@@ -57,6 +57,23 @@ def test_kernels_with_tc_between_them_need_no_wire():
 )  # fmt: skip
 def test_what_tc_cannot_do_is_refused(keys, line):
     assert refused(with_link(f"engine: tc, {keys}")) == [f"{LINK}.{line}"]
+
+
+SLOTS = "slot: {min_delay: 800us, max_delay: 10ms, max_packets: 42, max_bytes: 64KiB}"
+TABLE = "slot: {distribution: pareto, dist_delay: 2ms, dist_jitter: 1ms}"
+
+
+def test_bursts_are_the_kernels():
+    assert refused(with_link(SLOTS)) == [
+        f"{LINK}.slot: only the kernel's netem sends in bursts; write engine: tc"
+    ]
+    shares = kernel_shares(planned(with_link(f"engine: tc, {SLOTS}")))
+    assert shares[0].impairment.slot == Slot(800_000, 10_000_000, "", 0, 0, 42, 65536)
+    shares = kernel_shares(planned(with_link(f"engine: tc, {TABLE}")))
+    assert shares[0].impairment.slot == Slot(0, 0, "pareto", 2_000_000, 1_000_000)
+    assert refused(with_link("engine: tc, slot: {min_delay: 2ms, max_delay: 1ms}")) == [
+        f"{LINK}.slot.max_delay: is less than min_delay"
+    ]
 
 
 def test_what_tc_does_is_not_ours_to_do_as_well():

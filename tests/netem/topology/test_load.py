@@ -202,7 +202,7 @@ REFUSED = [
         with_link("h1->h0: 5"),
         "topology.links[0].h1->h0: 5 is not a mapping; keys: delay, jitter, delay_corr,"
         " distribution, loss, ecn, corrupt, corrupt_corr, duplicate, duplicate_corr, reorder,"
-        " reorder_corr, gap, rate, overhead, limit, keep_order, corrupt_from",
+        " reorder_corr, gap, rate, overhead, limit, keep_order, corrupt_from, slot",
     ),
     # Nodes
     (
