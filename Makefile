@@ -38,7 +38,7 @@ interop: $(READY)  ## install foreign judges where apt may, run the tests that n
 	@sh tests/interop/install-judges
 	$(BIN)/pytest -q -m 'interop and not soak and not full' $(PYTEST)
 
-interop-full: $(READY)  ## every run against Soft-RoCE, an hour; its table is committed
+interop-full: $(READY)  ## every run against Soft-RoCE, minutes; its table is committed
 	@sh tests/interop/install-judges
 	$(BIN)/pytest -q -m interop --interop-table tests/interop/roce/TABLE.md tests/interop/roce/test_matrix.py $(PYTEST)
 
