@@ -57,7 +57,8 @@ class ImpairmentChange(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """The fields of an Impairment to change; what is not given stays as it is.
 
     Beside them `down`: whether the link is taken down in this direction, and `carrier`: whether
-    the node then knows (a switch chooses its paths without the port).
+    the node then knows (a switch chooses its paths without the port). A `slot` is said by lab
+    files alone, and stays.
     """
 
     delay: Ns | UnsetType = UNSET

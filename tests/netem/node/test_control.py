@@ -270,7 +270,7 @@ def test_lines_do_not_depend_on_how_the_stream_is_cut(pieces, size):
 
 
 def test_every_field_of_an_impairment_can_be_changed():
-    fields = set(Impairment.__struct_fields__)
+    fields = set(Impairment.__struct_fields__) - {"slot"}  # the lab file's, for engine: tc
     assert set(ImpairmentChange.__struct_fields__) == fields | {"down", "carrier"}
     assert set(CALLS) == {member.__struct_config__.tag for member in Request.__args__}
 
