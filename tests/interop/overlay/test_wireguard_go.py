@@ -1,6 +1,7 @@
 """Our tunnel against wireguard-go, and our UAPI against the real `wg`."""
 
 import random
+import select
 import socket
 import subprocess
 import threading
@@ -123,8 +124,8 @@ def crossed():
         ours = Ours()
         argv = ["ping", "-c", "1", "-W", "12", "10.77.0.1"]
         with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as ping:
-            # Theirs is on its way, unread, when ours goes out.
-            time.sleep(0.3)
+            # Theirs has come, unread, when ours goes out.
+            assert select.select([ours.socket], [], [], 10)[0]
             ours.tunnel.send(ip("10.77.0.1", "10.77.0.2"))
             ours.drain()
             ours.drive(lambda: ping.poll() is not None, limit=14 * S)
@@ -180,20 +181,21 @@ def under_load():
         ours = Ours()
         rng = random.Random(1)
         junk = [forged_initiation(THEIR_KEY.public, rng) for _ in range(400)]
-        over = threading.Event()
+        over, is_under_way = threading.Event(), threading.Event()
 
         def flood():
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
                 stranger.bind(("127.0.0.7", 0))
                 while not over.is_set():
-                    for payload in junk[:400]:
+                    for payload in junk:
                         stranger.sendto(payload, THEIRS)
-                    time.sleep(0.05)
+                    is_under_way.set()
+                    over.wait(0.05)
 
         flooder = threading.Thread(target=flood, daemon=True)
         flooder.start()
         try:
-            time.sleep(0.3)
+            assert is_under_way.wait(10)
             ours.tunnel.send(ip("10.77.0.1", "10.77.0.2"))
             cookie = ours.drive(lambda: "cookie reply" in ours.kinds("in"), limit=17 * S)
             answered = ours.drive(lambda: "response" in ours.kinds("in"), limit=17 * S)
