@@ -58,8 +58,9 @@ START_LIMIT_S = 20.0  # a loaded host may take a second; a stuck one must not ta
 
 _PARTS = CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUTS
 _CAP_SYS_ADMIN = 21
-# Not carried over from the host's /run: `ip netns` names there mean nothing inside.
-_NOT_KEPT = frozenset({"netns", RUNTIME.name})
+# Not carried over from the host's /run: names of `ip netns` and sockets of WireGuard interfaces
+# there are not ours, and ours shall not show there.
+_NOT_KEPT = frozenset({"netns", "wireguard", RUNTIME.name})
 
 
 @dataclass(slots=True)

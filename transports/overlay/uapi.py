@@ -45,7 +45,7 @@ class Requests:
     """One connection's bytes, cut at empty lines."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Return the requests that are complete now, without their empty lines.
@@ -53,11 +53,15 @@ class Requests:
         Raise ValueError for one that is longer than MAX_REQUEST: the connection is of no use.
         A connection without a byte is nothing special: `wg` makes one before each request.
         """
-        self._rest += data
-        while (end := self._rest.find(b"\n\n")) >= 0:
-            request, self._rest = self._rest[:end], self._rest[end + 2 :]
+        rest = self._rest
+        new = max(0, len(rest) - 1)  # an empty line may have been cut in two
+        rest += data
+        while (end := rest.find(b"\n\n", new)) >= 0:
+            request = bytes(rest[:end])
+            del rest[: end + 2]
+            new = 0
             yield request
-        if len(self._rest) > MAX_REQUEST:
+        if len(rest) > MAX_REQUEST:
             raise ValueError(f"a request is at most {MAX_REQUEST} bytes")
 
 

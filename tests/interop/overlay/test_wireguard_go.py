@@ -1,4 +1,4 @@
-"""Our tunnel against wireguard-go, and our UAPI against the real `wg`."""
+"""Our tunnel against wireguard-go."""
 
 import random
 import select
@@ -10,22 +10,18 @@ import time
 import pytest
 
 from tests.interop.overlay.wireguard_go import (
-    OUR_KEY,
     THEIR_KEY,
     THEIRS,
     Ours,
     echo,
     latest_handshake,
     run,
-    uapi_socket,
     wireguard_go,
 )  # fmt: skip
 from tests.sandboxed import in_sandbox
 from tests.transports.overlay.world import forged_initiation, ip
 from transports.clock import MS, S
-from transports.overlay import configuration
 from transports.overlay.events import Role, SessionBegun
-from transports.overlay.keys import to_base64
 from transports.overlay.limits import Limits
 
 pytestmark = [
@@ -210,51 +206,3 @@ def test_under_load_their_cookie_gets_us_in():
     assert cookie
     assert answered
     assert refused == {}
-
-
-def the_real_wg():
-    with wireguard_go():
-        ours = Ours()
-        ours.ping(1)
-        with uapi_socket(ours):
-            told = [
-                run("wg", "show", "ours").stdout,
-                run(
-                    "wg", "set", "ours", "listen-port", "1234", "fwmark", "0x10", "peer",
-                    to_base64(THEIR_KEY.public), "persistent-keepalive", "25",
-                    "allowed-ips", "10.77.0.2/32,fd00::/64",
-                ).returncode,
-                run("wg", "show", "ours", "dump").stdout,
-                run("wg", "showconf", "ours").stdout,
-            ]  # fmt: skip
-            told.append(configuration.render(configuration.of(ours.tunnel)))
-            conf = (
-                "[Peer]\nPublicKey = "
-                + to_base64(b"\x44" * 32)
-                + "\nAllowedIPs = 10.9.0.0/16\n"
-            )
-            told.append(run("wg", "syncconf", "ours", "/dev/stdin", input=conf).returncode)
-            told.append([s.public_key for s in ours.tunnel.peers()])
-            bad = run("wg", "set", "ours", "peer", to_base64(bytes(31) + b"\1"),
-                      "endpoint", "127.0.0.1:0", check=False)  # fmt: skip
-            told.append((bad.returncode, bad.stderr))
-        return told
-
-
-def test_the_real_wg_reads_and_sets_our_tunnel():
-    show, set_, dump, showconf, ours, synced, peers, bad = in_sandbox(the_real_wg)
-    assert f"public key: {to_base64(OUR_KEY.public)}" in show
-    assert "latest handshake: " in show
-    assert "endpoint: 127.0.0.1:51821" in show
-    assert "preshared key: (hidden)" in show
-    assert set_ == 0
-    interface, peer = dump.splitlines()
-    assert interface.split("\t")[1:] == [to_base64(OUR_KEY.public), "1234", "0x10"]
-    assert peer.split("\t")[2:4] == ["127.0.0.1:51821", "10.77.0.2/32,fd00::/64"]
-    assert peer.split("\t")[-1] == "25"
-    assert showconf == ours  # what `wg` makes of our answer is what we write
-    assert configuration.parse(showconf).listen_port == 1234
-    assert synced == 0
-    assert peers == [b"\x44" * 32]
-    assert bad[0] == 1
-    assert "Invalid argument" in bad[1]  # our errno, with the sign that `wg` expects

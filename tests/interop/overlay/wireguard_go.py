@@ -11,13 +11,11 @@ import select
 import socket
 import struct
 import subprocess
-import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from transports.clock import MS, S
-from transports.overlay import uapi
 from transports.overlay.allowed_ips import Prefix
 from transports.overlay.endpoint import Endpoint
 from transports.overlay.events import Delivered
@@ -202,33 +200,3 @@ def place(address):
 def latest_handshake():
     """Return what `wg` says of theirs: seconds since 1970, 0 for never."""
     return int(run("wg", "show", "wgo", "latest-handshakes").stdout.split()[1])
-
-
-@contextmanager
-def uapi_socket(ours, name="ours"):
-    """Let `wg` speak to our tunnel as to an interface `name`."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(RUN / f"{name}.sock"))
-        listener.listen()
-
-        def serve():
-            with suppress(OSError):
-                while True:
-                    connection, _ = listener.accept()
-                    with connection:
-                        answer(connection)
-
-        def answer(connection):
-            requests = uapi.Requests()
-            while data := connection.recv(1 << 16):
-                for request in requests.feed(data):
-                    told = uapi.answer(request, ours.tunnel, ours.now)
-                    connection.sendall(told.text.encode())
-
-        server = threading.Thread(target=serve, daemon=True)
-        server.start()
-        try:
-            yield
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            server.join(5)

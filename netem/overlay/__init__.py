@@ -1,0 +1,1 @@
+"""The tunnel node: a WireGuard interface on the host, by the machine of transports.overlay."""
