@@ -1,0 +1,1 @@
+"""Multipath Reliable Connection (MRC), profile `mrc-emu/1`: queue pairs that spray packets."""

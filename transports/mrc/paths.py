@@ -1,0 +1,501 @@
+"""The paths of a queue pair: which entropy value (EV) the next packet takes. mrc-emu/1, 12.9.
+
+                 marked: 1 turn, trimmed: 4 turns                turns are used up
+         GOOD -----------------------------------> SKIP ---------------------------> GOOD
+         GOOD, SKIP --- losses, a timeout ---> ASSUMED_BAD --- probes are answered ---> GOOD
+         any --- deny ---> DENIED --- allow ---> GOOD
+
+The EVs in use lie in slots. A rotation visits all of them, in an order that a mask, drawn anew
+each round, makes out of their numbers (OCP MRC 1.0, section 9.3.1, as cited: queue pairs shall
+not fall into step). A good EV is used; one of state SKIP loses a turn and is passed over, as is
+what is on a plane that is down or full. Where one is retired, a spare of the same plane takes
+its slot, and probes go on asking whether it has recovered.
+
+Marks and trims never retire an EV: they speak of load. A loss does: at once where switches trim
+instead of losing, at the second within two rounds where they do not.
+"""
+
+from collections import deque
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from random import Random
+from typing import NamedTuple
+
+from transports.clock import Ns
+from transports.mrc.profiles import STEV32, EvLayout
+from wire.mrc.reliability import PathVerdict
+
+ALL_PORTS = 0xFFFFFFFF
+
+MARKED_TURNS, TRIMMED_TURNS, FLOOR_TURNS, PORT_UP_TURNS = 1, 4, 15, 4
+PROBE_INTERVAL, MAX_PROBE_INTERVAL = 100, 8192  # base RTTs
+STREAK, MAX_STREAK = 3, 64  # answers in a row that make an EV good again
+FORGIVEN_AFTER = 2  # rounds without loss
+MAX_EVENTS = 1024  # more are counted: an owner reads them after every call
+
+
+class EvState(Enum):
+    """State of an EV. The API knows GOOD, ASSUMED_BAD and DENIED; SKIP is internal."""
+
+    GOOD = "GOOD"
+    SKIP = "SKIP"
+    ASSUMED_BAD = "ASSUMED_BAD"
+    DENIED = "DENIED"
+    SPARE = "SPARE"  # ours, in events only: good, and in no slot
+
+
+class LossRule(IntEnum):
+    """Why a packet was declared lost. mrc-emu/1, 12.8."""
+
+    L1 = 1  # a NACK
+    L2 = 2  # a later packet of the same EV arrived
+    L3 = 3  # too many arrived above it
+    L4 = 4  # its timer
+    L5 = 5  # the answer to a probe
+
+
+class PathEvent(NamedTuple):
+    """An EV changed its state. `cause` is for people."""
+
+    profile: str
+    ev: int
+    port: int  # the plane
+    old: EvState
+    new: EvState
+    cause: str
+    at: Ns
+
+
+@dataclass(frozen=True, slots=True)
+class PathsConfig:
+    """What paths there are. `backup` are spares, told from `active` by nothing else."""
+
+    active: tuple[int, ...]
+    backup: tuple[int, ...] = ()
+    layout: EvLayout = STEV32
+    profile: str = "stev32"  # for events
+    base_rtt: Ns = 12_000
+    trimming: bool = True  # negotiated: a loss then says more
+    min_active: int | None = None  # EVs that are never retired all; None: a quarter
+    probe_skip_is_good: bool = False  # WireOptions' disputed point: a marked answer
+
+
+@dataclass(slots=True)
+class _Path:
+    ev: int
+    plane: int
+    bit: int  # of the plane
+    state: EvState = EvState.GOOD
+    slot: int | None = None
+    turns: int = 0
+    loss_score: int = 0
+    last_loss: int = 0  # the round
+    wanted: int = 0  # answers in a row, the next time that it is retired
+    streak: int = 0
+    interval: Ns = 0
+    next_probe: Ns | None = None  # None: not probed
+    asked: bool = False  # a probe is on its way
+    by_score: bool = False  # retired for losses that a NACK may take back
+
+
+@dataclass(slots=True)
+class PathCounters:
+    """How often what happened."""
+
+    skipped_marked: int = 0
+    skipped_trimmed: int = 0
+    retired: int = 0
+    kept_by_floor: int = 0
+    recovered: int = 0
+    replaced: int = 0
+    stalls: int = 0
+    forced: int = 0  # sent on an EV that was to be skipped, for want of another
+    unknown_evs: int = 0  # reflected by a peer, never ours
+    events_dropped: int = 0
+
+
+class Paths:
+    """The EVs of one queue pair towards one peer. `rng` is for the masks of the rotation.
+
+    The time of events that come without one is that of the last call that had one.
+    """
+
+    def __init__(self, config: PathsConfig, rng: Random) -> None:
+        """Raise ValueError for no active EV, or one that is there twice."""
+        evs = (*config.active, *config.backup)
+        if not config.active or len(set(evs)) != len(evs):
+            raise ValueError(f"{len(config.active)} active EVs, {len(set(evs))} of {len(evs)}")
+        self.config = config
+        self.base_rtt = config.base_rtt  # follows the congestion control's, if its owner likes
+        self.counters = PathCounters()
+        self._rng = rng
+        self._plane_shift = config.layout.shift("plane")
+        self._events: deque[PathEvent] = deque()
+        self._now: Ns = 0
+        self._all: dict[int, _Path] = {}
+        for ev in evs:
+            plane = self.plane_of(ev)
+            self._all[ev] = _Path(ev, plane, 1 << plane, EvState.SPARE, wanted=STREAK)
+        self._spares: dict[int, deque[_Path]] = {}  # by plane
+        for ev in config.backup:
+            path = self._all[ev]
+            self._spares.setdefault(path.plane, deque()).append(path)
+        # A power of two, so that any mask visits every slot once; holes are passed over.
+        self._size = 1 << (len(config.active) - 1).bit_length()
+        self._slots: list[_Path | None] = [None] * self._size
+        for slot, ev in enumerate(config.active):
+            path = self._slots[slot] = self._all[ev]
+            assert path is not None
+            path.state, path.slot = EvState.GOOD, slot
+        self._usable = len(config.active)  # GOOD and SKIP, in slots
+        least = config.min_active
+        self._min_active = max(1, len(config.active) // 4 if least is None else least)
+        self._score = 1 if config.trimming else 2
+        self._probed: dict[int, _Path] = {}
+        self._deadline: Ns | None = None
+        self._local_ports = self._peer_ports = self._live = ALL_PORTS
+        self._round = 0
+        self._position = 0
+        self._mask = rng.randrange(self._size)
+
+    def plane_of(self, ev: int) -> int:
+        """Return the plane, and so the local port, of any EV of this layout."""
+        return ev >> self._plane_shift & 7
+
+    # The choice
+
+    def next_ev(
+        self,
+        now: Ns,
+        excluding: Container[int] = (),
+        room: int | None = None,
+        avoid: int = 0,
+    ) -> int | None:
+        """Return the EV of the next packet, or None: nothing can be sent, timers go on.
+
+        `room` is a mask of planes whose queue can take a packet now (None: all can); a plane
+        that is full costs no turn. EVs in `excluding` come last; planes in the mask `avoid` are
+        not used as long as there is a good EV elsewhere. A retransmission excludes the EV of
+        the lost packet and avoids its plane.
+        """
+        self._now = now
+        live = self._live if room is None else self._live & room
+        if live & ~avoid and (ev := self._walk(live & ~avoid, excluding)) is not None:
+            return ev
+        if live & avoid and (ev := self._walk(live, excluding)) is not None:
+            return ev
+        if (ev := self._least_bad(live, excluding)) is not None:
+            self.counters.forced += 1
+            return ev
+        self.counters.stalls += 1
+        return None
+
+    def _walk(self, live: int, excluding: Container[int]) -> int | None:
+        slots, size = self._slots, self._size
+        for _ in range(2 * size):
+            if self._position == size:
+                self._position = 0
+                self._round += 1
+                self._mask = self._rng.randrange(size)
+            path = slots[self._position ^ self._mask]
+            self._position += 1
+            if path is None or not path.bit & live:
+                continue
+            if path.state is EvState.GOOD:
+                if path.ev not in excluding:
+                    return path.ev
+            elif path.state is EvState.SKIP:
+                path.turns -= 1
+                if path.turns <= 0:
+                    path.state = EvState.GOOD
+        return None
+
+    def _least_bad(self, live: int, excluding: Container[int]) -> int | None:
+        """Return what serves when no good EV does: skipped ones, then excluded ones."""
+        states = (EvState.GOOD, EvState.SKIP)
+        left = [p for p in self._slots if p and p.bit & live and p.state in states]
+        if not left:
+            return None
+        return min(left, key=lambda path: (path.ev in excluding, path.turns)).ev
+
+    # What packets tell
+
+    def on_acknowledged(self, ev: int, now: Ns) -> None:
+        """Take note that a packet that used `ev` was acknowledged."""
+        self._now = now
+        path = self._all.get(ev)
+        if path and path.loss_score and self._round - path.last_loss > FORGIVEN_AFTER:
+            path.loss_score = 0
+
+    def on_marked(self, ev: int) -> None:
+        """Pass `ev` over once: a SACK reflected it with SKIP_ONCE, it had come with CE."""
+        if self._skip(ev, MARKED_TURNS):
+            self.counters.skipped_marked += 1
+
+    def on_trimmed(self, ev: int) -> None:
+        """Pass `ev` over four times: a NACK TRIMMED, not one of the last hop, named it."""
+        if self._skip(ev, TRIMMED_TURNS):
+            self.counters.skipped_trimmed += 1
+
+    def _skip(self, ev: int, turns: int) -> bool:
+        path = self._known(ev)
+        if path is None or path.state is not EvState.GOOD:
+            return False
+        path.state, path.turns = EvState.SKIP, turns
+        return True
+
+    def on_lost(self, ev: int, rule: LossRule, now: Ns) -> None:
+        """Hold a lost packet that used `ev` against it. A NACK (L1) says nothing of a path."""
+        self._now = now
+        path = self._known(ev)
+        if path is None or rule is LossRule.L1:
+            return
+        if rule is LossRule.L4:
+            self._retire(path, "a packet timed out (L4)")
+            return
+        if self._round - path.last_loss > FORGIVEN_AFTER:
+            path.loss_score = 0
+        path.loss_score += 1
+        path.last_loss = self._round
+        if path.loss_score >= self._score:
+            times = "" if path.loss_score == 1 else f", {path.loss_score} in two rounds"
+            self._retire(path, f"a packet was lost ({rule.name}){times}", by_score=True)
+
+    def on_always_skip(self, ev: int) -> None:
+        """Retire `ev`, which a SACK reflected with ALWAYS_SKIP."""
+        if path := self._known(ev):
+            self._retire(path, "the peer says ALWAYS_SKIP")
+
+    def take_back_loss(self, ev: int) -> None:
+        """Take back one loss of L2 or L3 on `ev`: it was a trim, as a late NACK says.
+
+        An EV that was retired for nothing else comes back, as one that trimmed.
+        """
+        path = self._known(ev)
+        if path is None:
+            return
+        path.loss_score = max(0, path.loss_score - 1)
+        if (
+            path.state is EvState.ASSUMED_BAD
+            and path.by_score
+            and path.loss_score < self._score
+        ):
+            self._restore(path, EvState.SKIP, "its packet was trimmed, not lost", TRIMMED_TURNS)
+
+    # What the controller and the ports say
+
+    def deny(self, ev: int) -> None:
+        """Let `ev` be used for nothing, not even probes."""
+        path = self._known(ev)
+        if path is None or path.state is EvState.DENIED:
+            return
+        if path.state is EvState.SPARE:
+            self._spares[path.plane].remove(path)
+        if path.slot is not None and path.state in (EvState.GOOD, EvState.SKIP):
+            self._usable -= 1
+        self._stop_probing(path)
+        self._become(path, EvState.DENIED, "denied by the controller")
+
+    def allow(self, ev: int) -> None:
+        """Take back `deny`."""
+        path = self._known(ev)
+        if path is not None and path.state is EvState.DENIED:
+            self._restore(path, EvState.GOOD, "allowed by the controller")
+
+    @property
+    def local_ports(self) -> int:
+        """Mask of our planes that are up, plane 0 at bit 0."""
+        return self._local_ports
+
+    @local_ports.setter
+    def local_ports(self, mask: int) -> None:
+        self._local_ports = mask
+        self._set_live(mask & self._peer_ports)
+
+    @property
+    def peer_ports(self) -> int:
+        """The same of the peer's."""
+        return self._peer_ports
+
+    @peer_ports.setter
+    def peer_ports(self, mask: int) -> None:
+        self._peer_ports = mask
+        self._set_live(mask & self._local_ports)
+
+    @property
+    def live_planes(self) -> int:
+        """Mask of the planes that are up at both ends."""
+        return self._live
+
+    def _set_live(self, live: int) -> None:
+        risen = live & ~self._live
+        self._live = live
+        if risen:
+            for path in self._slots:
+                good = path and path.state in (EvState.GOOD, EvState.SKIP)
+                if path and good and path.bit & risen:
+                    path.state, path.turns = EvState.SKIP, PORT_UP_TURNS
+
+    # Retirement and return
+
+    def _retire(self, path: _Path, cause: str, *, by_score: bool = False) -> None:
+        if path.state in (EvState.ASSUMED_BAD, EvState.DENIED):
+            return
+        if path.slot is None:  # a spare: what was lost had left when it was not one yet
+            self._spares[path.plane].remove(path)
+        elif self._usable <= self._min_active:
+            self.counters.kept_by_floor += 1
+            self._become(path, EvState.SKIP, f"{cause}; kept, one of the last {self._usable}")
+            path.turns = FLOOR_TURNS
+            return
+        else:
+            self._usable -= 1
+        self.counters.retired += 1
+        path.by_score = by_score
+        self._become(path, EvState.ASSUMED_BAD, cause)
+        self._start_probing(path)
+        self._fill(path)
+
+    def _fill(self, path: _Path) -> None:
+        """Give the slot of `path`, which is retired, to a spare of its plane."""
+        spares = self._spares.get(path.plane)
+        if path.slot is None or not spares:
+            return
+        spare = spares.popleft()
+        spare.slot, path.slot = path.slot, None
+        self._slots[spare.slot] = spare
+        self._usable += 1
+        self.counters.replaced += 1
+        self._become(spare, EvState.GOOD, f"in place of {path.ev:#010x}")
+
+    def _restore(self, path: _Path, state: EvState, cause: str, turns: int = 0) -> None:
+        """Bring a path back into its slot, another of its plane that is idle, or the spares."""
+        self._stop_probing(path)
+        if path.slot is None:
+            self._take_slot(path)
+        path.loss_score = 0
+        path.turns = turns
+        if path.slot is None:
+            self._spares.setdefault(path.plane, deque()).append(path)
+            state = EvState.SPARE
+        else:
+            self._usable += 1
+        self._become(path, state, cause)
+
+    def _take_slot(self, path: _Path) -> None:
+        for slot, other in enumerate(self._slots):
+            if other and other.plane == path.plane and other.state is EvState.ASSUMED_BAD:
+                other.slot, path.slot = None, slot
+                self._slots[slot] = path
+                return
+
+    # Probes
+
+    def _start_probing(self, path: _Path) -> None:
+        path.streak = 0
+        path.asked = False
+        path.interval = PROBE_INTERVAL * self.base_rtt
+        path.next_probe = self._now + path.interval
+        self._probed[path.ev] = path
+        self._set_deadline()
+
+    def _stop_probing(self, path: _Path) -> None:
+        if self._probed.pop(path.ev, None):
+            path.next_probe = None
+            self._set_deadline()
+
+    def _set_deadline(self) -> None:
+        times = [
+            path.next_probe for path in self._probed.values() if path.next_probe is not None
+        ]
+        self._deadline = min(times, default=None)
+
+    @property
+    def deadline(self) -> Ns | None:
+        """When `probes` wants to be called."""
+        return self._deadline
+
+    def probes(self, now: Ns) -> list[int]:
+        """Return the EVs that a reliability probe shall test now. Early or twice is harmless.
+
+        A probe that had no answer before the next one doubles the interval; an answer brings it
+        back to the shortest. On a plane that is down, one waits without a probe.
+        """
+        self._now = now
+        if self._deadline is None or now < self._deadline:
+            return []
+        due = []
+        for path in self._probed.values():
+            if path.next_probe is None or now < path.next_probe:
+                continue
+            if path.bit & self._live:
+                if path.asked:
+                    path.streak = 0
+                    longest = MAX_PROBE_INTERVAL * self.base_rtt
+                    path.interval = min(2 * path.interval, longest)
+                path.asked = True
+                due.append(path.ev)
+            path.next_probe = now + path.interval
+        self._set_deadline()
+        return due
+
+    def on_probe_answer(self, ev: int, m: int, now: Ns) -> None:
+        """Take the answer to a probe that tested `ev`, with the path verdict `m`."""
+        self._now = now
+        path = self._probed.get(ev)
+        if path is None or not path.asked:
+            return
+        path.asked = False
+        if m == PathVerdict.ALWAYS_SKIP:
+            path.streak = 0
+            return
+        path.streak += 1
+        path.interval = PROBE_INTERVAL * self.base_rtt
+        path.next_probe = now + path.interval
+        if path.streak < path.wanted:
+            self._set_deadline()
+            return
+        cause = f"{path.streak} probes in a row answered"
+        path.wanted = min(2 * path.wanted, MAX_STREAK)
+        self.counters.recovered += 1
+        if m == PathVerdict.SKIP_ONCE and not self.config.probe_skip_is_good:
+            self._restore(path, EvState.SKIP, cause, MARKED_TURNS)
+        else:
+            self._restore(path, EvState.GOOD, cause)
+
+    # What is told
+
+    def state_of(self, ev: int) -> EvState | None:
+        """Return the state of one of our EVs, SPARE where it is good and not in use."""
+        path = self._all.get(ev)
+        return path.state if path else None
+
+    def states(self) -> Iterator[tuple[int, EvState]]:
+        """Return all EVs with their states, in the order in which they were given."""
+        return ((path.ev, path.state) for path in self._all.values())
+
+    @property
+    def active(self) -> tuple[int, ...]:
+        """Return the EVs that are in slots now, whatever their state."""
+        return tuple(path.ev for path in self._slots if path)
+
+    def events(self) -> Iterable[PathEvent]:
+        """Hand out, once and in order, how states changed; SKIP for a few turns is none."""
+        while self._events:
+            yield self._events.popleft()
+
+    def _known(self, ev: int) -> _Path | None:
+        path = self._all.get(ev)
+        if path is None:
+            self.counters.unknown_evs += 1
+        return path
+
+    def _become(self, path: _Path, state: EvState, cause: str) -> None:
+        old, path.state = path.state, state
+        if len(self._events) >= MAX_EVENTS:
+            self.counters.events_dropped += 1
+            return
+        self._events.append(
+            PathEvent(self.config.profile, path.ev, path.plane, old, state, cause, self._now)
+        )
