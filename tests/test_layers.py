@@ -38,6 +38,10 @@ NETEM_MAY_USE = {
     "node": {
         "topology", "impair", "host", "kernel", "sockets", "capture", "node", "switch", "clock",
     },
+    "overlay": {
+        "topology", "impair", "host", "kernel", "sockets", "capture", "node", "switch", "clock",
+        "overlay",
+    },
 }  # fmt: skip
 
 

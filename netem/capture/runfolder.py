@@ -29,6 +29,7 @@ EVENTS = "events.jsonl"
 SAMPLES = "samples.jsonl"
 NODES = "nodes"
 SPOOL_SUFFIX = ".spool"
+SECRETS_SUFFIX = ".keys"
 SCHEMA = Path(__file__).with_name("run.schema.json")
 
 
@@ -100,6 +101,10 @@ class RunFolder:
         """Return the spools that are there, in the order of their names."""
         found = self.nodes.glob(f"*{SPOOL_SUFFIX}")
         return sorted(path for path in found if path.is_file())
+
+    def secrets(self, name: str) -> Path:
+        """Return where a gateway writes what opens its tunnels: Wireshark's key log."""
+        return self.nodes / f"{_as_file(name)}{SECRETS_SUFFIX}"
 
     def write_result(self, result: RunResult) -> None:
         """Write run.json whole or not at all; raise RunFolderError where it cannot be."""

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -81,6 +81,10 @@ class Node(NamedTuple):
     machine: NodeMachine
     driver: Driver
     spool: Spool | None
+
+
+# `build`, or that of another kind of node
+Builder: TypeAlias = Callable[[NodeConfig, Turns, Tell, ExitStack, Budget | None], Node]
 
 
 def names(plan: Plan) -> list[str]:

@@ -30,7 +30,7 @@ from netem.impair.egress import Egress
 from netem.impair.layers import LayersFullError
 from netem.impair.ports import kernel_shares
 from netem.kernel.steps import wire_name
-from netem.node.build import NodeConfig, build, names
+from netem.node.build import Builder, NodeConfig, build, names
 from netem.node.control import ControlServer, listen
 from netem.node.requests import (
     Fault,
@@ -75,6 +75,7 @@ class NodeProcess:
         log: Callable[[str], None] | None = None,
         *,
         budget: Budget | None = None,
+        build: Builder = build,
     ) -> None:
         self._config = config
         self._say = log or say
@@ -295,6 +296,7 @@ def run_node(
     listener: socket.socket | None = None,
     *,
     budget: Budget | None = None,
+    build: Builder = build,
 ) -> None:
     """Be the node: returns when it ended in order, else raises SystemExit.
 
@@ -306,7 +308,7 @@ def run_node(
     try:
         with ExitStack() as stack:
             be_punctual()
-            node = NodeProcess(config, stack, budget=budget)
+            node = NodeProcess(config, stack, budget=budget, build=build)
             control = listener or listen(Path(config.control_dir) / f"{config.name}.sock")
             trio.run(node.run, control)
     except OSError as error:
@@ -329,11 +331,12 @@ def node_process(
     budget: Budget | None = None,
     life: int = 1,
     since: Ns | None = None,
+    build: Builder = build,
 ) -> None:
     """Be the node `name` of a lab: what a launcher forks. See run_node and NodeConfig."""
     folder = None if run_folder is None else str(run_folder)
     config = NodeConfig(plan, name, str(control_dir), folder, epoch, life, since)
-    run_node(config, budget=budget)
+    run_node(config, budget=budget, build=build)
 
 
 def wire_process(

@@ -12,6 +12,7 @@ from typing import Literal
 from msgspec import field
 
 from netem.impair.model import NEUTRAL, Impairment
+from netem.topology.overlay_plan import TunnelPlan
 from netem.topology.switch_plan import (
     Frozen,
     NicPlan,
@@ -157,6 +158,7 @@ class NodePlan(Frozen, frozen=True):
     sids: tuple[SidPlan, ...] = ()  # ... and the SIDs at which they decapsulate
     # Of kinds "switch" and "linux"; a kernel router has no use for queues. None: all defaults
     switch: SwitchPlan | None = None
+    tunnel: TunnelPlan | None = None  # of a kernel router that is a gateway of the overlay
     command: str = ""  # of hosts and guests: what a shell there runs, from the start of the run
 
 

@@ -196,6 +196,11 @@ class Tunnel(Settings):
         while events:
             yield events.popleft()
 
+    def endpoint_towards(self, address: bytes) -> Endpoint | None:
+        """Return where packets for an inner address, 4 or 16 bytes, go; None: nowhere."""
+        peer = self._state.allowed.lookup(address)
+        return None if peer is None else peer.endpoint
+
     def table_sizes(self) -> dict[str, int]:
         """Return how long everything is that a peer or a stranger could make grow."""
         return {**super().table_sizes(), "sources": self._handshakes.sources}

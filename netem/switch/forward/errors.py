@@ -82,15 +82,24 @@ class Errors:
         self.withheld = 0  # not sent because of what the packet is
 
     def about(
-        self, packet: ReadBuffer, problem: Problem, now: Ns, *, mtu: int = 0
+        self,
+        packet: ReadBuffer,
+        problem: Problem,
+        now: Ns,
+        *,
+        mtu: int = 0,
+        source: bytes | None = None,
     ) -> bytearray | None:
         """Return the IP packet that tells the source of `packet`, or None.
 
         `problem` is in the words of ICMPv6, also where the packet is IPv4. `mtu` is what the
-        next hop takes, for TOO_BIG.
+        next hop takes, for TOO_BIG; `source` is who says it, if not the switch itself.
         """
         found = parse(packet)
-        if found is None or (self._ipv6 if found.version == 6 else self._ipv4) is None:
+        if found is None:
+            return None
+        source = source or (self._ipv6 if found.version == 6 else self._ipv4)
+        if source is None:
             return None
         if not _may_be_told(packet, found):
             self.withheld += 1
@@ -99,50 +108,50 @@ class Errors:
             self.limited += 1
             return None
         if found.version == 6:
-            return self._ipv6_error(packet, problem, mtu)
-        return self._ipv4_error(packet, problem, mtu)
+            return _ipv6_error(source, packet, problem, mtu)
+        return _ipv4_error(source, packet, problem, mtu)
 
-    def _ipv6_error(self, packet: ReadBuffer, problem: Problem, mtu: int) -> bytearray:
-        assert self._ipv6 is not None
-        quoted = packet[:MOST_QUOTED_IPV6]
-        code = problem.code
-        message: _Icmpv6Error
-        match problem.kind:
-            case Icmpv6Type.TIME_EXCEEDED:
-                message = icmpv6.TimeExceeded(code, quoted)
-            case Icmpv6Type.PACKET_TOO_BIG:
-                message = icmpv6.PacketTooBig(mtu, quoted)
-            case Icmpv6Type.PARAMETER_PROBLEM:
-                message = icmpv6.ParameterProblem(code, problem.pointer, quoted)
-            case _:
-                message = icmpv6.DestinationUnreachable(code, quoted)
-        to = bytes(packet[8:24])
-        header = Ipv6(self._ipv6, to, Protocol.ICMPV6, message.size, HOP_LIMIT)
-        out = bytearray(IPV6.size + message.size)
-        header.pack_into(out)
-        message.pack_into(out, header.src, header.dst, IPV6.size)
-        return out
 
-    def _ipv4_error(self, packet: ReadBuffer, problem: Problem, mtu: int) -> bytearray:
-        assert self._ipv4 is not None
-        quoted = packet[:MOST_QUOTED_IPV4]
-        message: _Icmpv4Error
-        match problem.kind:
-            case Icmpv6Type.TIME_EXCEEDED:
-                message = icmp.TimeExceeded(icmp.TimeExceededCode.IN_TRANSIT, quoted)
-            case Icmpv6Type.PACKET_TOO_BIG:
-                code = icmp.UnreachableCode.FRAGMENTATION_NEEDED
-                message = icmp.DestinationUnreachable(code, quoted, mtu)
-            case _:
-                message = icmp.DestinationUnreachable(_ipv4_code(problem), quoted)
-        header = Ipv4(
-            self._ipv4, bytes(packet[12:16]), Protocol.ICMP, IPV4.size + message.size,
-            ttl=HOP_LIMIT, tos=INTERNETWORK_CONTROL,
-        )  # fmt: skip
-        out = bytearray(header.total_length)
-        header.pack_into(out)
-        message.pack_into(out, IPV4.size)
-        return out
+def _ipv6_error(source: bytes, packet: ReadBuffer, problem: Problem, mtu: int) -> bytearray:
+    quoted = packet[:MOST_QUOTED_IPV6]
+    code = problem.code
+    message: _Icmpv6Error
+    match problem.kind:
+        case Icmpv6Type.TIME_EXCEEDED:
+            message = icmpv6.TimeExceeded(code, quoted)
+        case Icmpv6Type.PACKET_TOO_BIG:
+            message = icmpv6.PacketTooBig(mtu, quoted)
+        case Icmpv6Type.PARAMETER_PROBLEM:
+            message = icmpv6.ParameterProblem(code, problem.pointer, quoted)
+        case _:
+            message = icmpv6.DestinationUnreachable(code, quoted)
+    to = bytes(packet[8:24])
+    header = Ipv6(source, to, Protocol.ICMPV6, message.size, HOP_LIMIT)
+    out = bytearray(IPV6.size + message.size)
+    header.pack_into(out)
+    message.pack_into(out, header.src, header.dst, IPV6.size)
+    return out
+
+
+def _ipv4_error(source: bytes, packet: ReadBuffer, problem: Problem, mtu: int) -> bytearray:
+    quoted = packet[:MOST_QUOTED_IPV4]
+    message: _Icmpv4Error
+    match problem.kind:
+        case Icmpv6Type.TIME_EXCEEDED:
+            message = icmp.TimeExceeded(icmp.TimeExceededCode.IN_TRANSIT, quoted)
+        case Icmpv6Type.PACKET_TOO_BIG:
+            code = icmp.UnreachableCode.FRAGMENTATION_NEEDED
+            message = icmp.DestinationUnreachable(code, quoted, mtu)
+        case _:
+            message = icmp.DestinationUnreachable(_ipv4_code(problem), quoted)
+    header = Ipv4(
+        source, bytes(packet[12:16]), Protocol.ICMP, IPV4.size + message.size,
+        ttl=HOP_LIMIT, tos=INTERNETWORK_CONTROL,
+    )  # fmt: skip
+    out = bytearray(header.total_length)
+    header.pack_into(out)
+    message.pack_into(out, IPV4.size)
+    return out
 
 
 def _ipv4_code(problem: Problem) -> int:
@@ -150,6 +159,8 @@ def _ipv4_code(problem: Problem) -> int:
         return icmp.UnreachableCode.PROTOCOL
     if problem.code == UnreachableCode.PORT:
         return icmp.UnreachableCode.PORT
+    if problem.code == UnreachableCode.ADDRESS:
+        return icmp.UnreachableCode.HOST
     return icmp.UnreachableCode.NET
 
 

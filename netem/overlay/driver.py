@@ -1,0 +1,234 @@
+"""The driver of a tunnel: a TUN on one side, UDP sockets on the other, the machine between.
+
+    kernel -- TUN --> packets, pieces of TCP --> Tunnel --> datagrams, trains --> UDP
+    kernel <- TUN --- packets                <-- Tunnel <-- datagrams, trains <-- UDP
+
+One turn takes up to 64 packets and four trains, a peer's queue being twice as long. What the
+tunnel hands out for one peer leaves in trains (`UDP_SEGMENT`): datagrams of one size, traffic
+class and pair of addresses, the last of them perhaps shorter.
+
+**A full send buffer is waited for**: the TUN is read no more until there is room, so that TCP
+inside sees a slow link and not a loss. Receiving goes on.
+
+**What does not fit** the path is not sent: the sender inside is told how much does.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+
+from netem.impair.schedule import Agenda, End
+from netem.node.driver import Driver, Tell
+from netem.node.turns import Turns
+from netem.overlay.machine import TunnelMachine
+from netem.overlay.outer import SEGMENTS, TRAIN_BYTES, Arrived, Outer, Sent, Train
+from netem.overlay.paths import Paths
+from netem.sockets.tun import Outbound, Tun
+from netem.switch.forward.errors import TOO_BIG, Errors
+from netem.topology.overlay_plan import MovePlan
+from transports.clock import Ns
+from transports.overlay import inner
+from transports.overlay.events import Delivered, KeyLog, Undeliverable
+from transports.srv6.outcome import Problem
+from wire.icmpv6 import Icmpv6Type, UnreachableCode
+
+_NOWHERE = Problem(Icmpv6Type.DESTINATION_UNREACHABLE, UnreachableCode.ADDRESS)
+_SMALLEST_IPV6 = 1280  # below it nobody may be told to stay. RFC 8200, section 5
+
+
+class TunnelDriver(Driver):
+    """Runs one tunnel. Sockets, TUN and timer are opened and closed by the owner."""
+
+    def __init__(
+        self,
+        machine: TunnelMachine,
+        tun: Tun,
+        outer: Outer,
+        turns: Turns,
+        *,
+        agenda: Agenda,
+        tell: Tell,
+        keep_secrets: Callable[[str], None] | None = None,
+        moves: Sequence[MovePlan] = (),
+    ) -> None:
+        """`keep_secrets` gets the key log; `moves` are other ports at their times."""
+        super().__init__(machine, (), turns, agenda, tell)
+        self.tunnel = machine.tunnel
+        self._node = machine
+        self._tun = tun
+        self._outer = outer
+        self._errors = Errors(None, None)
+        self._keep_secrets = keep_secrets
+        self._moves = deque(sorted(moves, key=attrgetter("at")))
+        self._paths = Paths(outer.path_mtu, machine.tunnel.config.mtu)
+        self._from_kernel: list[Outbound] = []
+        self._arrived: list[Arrived] = []
+        self._waiting: deque[Train] = deque()  # the kernel takes no more for now
+        self._is_blocked = False
+        self._too_big = 0
+        self._told = 0
+
+    # -- what `wg` may change ------------------------------------------------------------------
+
+    @property
+    def port(self) -> int:
+        """The port that the sockets have."""
+        return self._outer.port
+
+    def rebind(self, port: int) -> None:
+        """Take another port, 0: any. Raises OSError, and nothing is changed, if it is taken."""
+        before = self._outer.filenos()
+        self._outer.rebind(port)
+        self.tunnel.set_listen_port(self._outer.port)
+        if self.clock is not None and before != self._outer.filenos():
+            for fd in self._outer.filenos():  # those that were closed have left by themselves
+                self._turns.watch(fd)
+        self._waiting.clear()
+
+    def set_mark(self, mark: int) -> None:
+        """Mark what is sent. Raises PermissionError without CAP_NET_ADMIN."""
+        self._outer.set_mark(mark)
+        self.tunnel.set_fwmark(mark)
+
+    # -- a turn --------------------------------------------------------------------------------
+
+    def set_carrier(self, end: End, is_up: bool) -> None:
+        """Do nothing: links are the kernel's."""
+
+    def counters(self) -> dict[str, int]:
+        counted = {
+            **self._outer.counters,
+            "receive_drops": self._outer.receive_drops(),
+            "tun_drops": self._tun.send_drops,
+            "packets_too_big": self._too_big,
+            "senders_told": self._told,
+        }
+        return {f"overlay.{name}": count for name, count in counted.items() if count}
+
+    def _watch(self, turns: Turns) -> None:
+        for fd in (self._tun.fileno(), *self._outer.filenos()):
+            turns.watch(fd)
+
+    def _take(self, ready: Sequence[int]) -> None:
+        for fd in ready:
+            if fd == self._tun.fileno():
+                if not self._waiting:
+                    self._from_kernel = self._tun.receive()
+            else:
+                self._arrived += self._outer.receive(fd)
+
+    def _next_deadline(self) -> Ns | None:
+        deadline = super()._next_deadline()
+        if not self._moves:
+            return deadline
+        return min(self._moves[0].at, self._moves[0].at if deadline is None else deadline)
+
+    def _receive(self, now: Ns) -> None:
+        while self._moves and self._moves[0].at <= now:
+            self.rebind(self._moves.popleft().port)
+        receive = self.tunnel.receive
+        for data, size, source, local, traffic_class in self._arrived:
+            for at in range(0, len(data), size) if data else (0,):
+                receive(
+                    data[at : at + size], source, now, local=local, traffic_class=traffic_class
+                )
+        self._arrived.clear()
+        for outbound in self._from_kernel:
+            self._send(bytes(outbound.packet), now)
+        self._from_kernel = []
+
+    def _send(self, packet: bytes, now: Ns) -> None:
+        """Give one packet of the kernel's to the tunnel, if it fits where it goes."""
+        length = inner.length_of(packet)
+        to = None
+        if length is not None and not self._outer.fragments:
+            to = self.tunnel.endpoint_towards(inner.destination_of(packet))
+        if to is not None and len(packet) > (limit := self._paths.limit(to, now)):
+            self._refuse_big(packet, limit, now)
+        else:
+            self.tunnel.send(packet)
+
+    def _refuse_big(self, packet: bytes, limit: int, now: Ns) -> None:
+        """Tell the sender what fits; one of IPv6 that may not send less is not told."""
+        self._too_big += 1
+        is_ipv6 = packet[0] >> 4 == 6
+        may_cut = not is_ipv6 and not packet[6] & 0x40
+        if not may_cut and not (is_ipv6 and limit < _SMALLEST_IPV6):
+            self._answer(packet, TOO_BIG, now, mtu=limit)
+
+    def _answer(self, packet: bytes, problem: Problem, now: Ns, *, mtu: int = 0) -> None:
+        """Tell the sender of a packet, in the name of the one it is for.
+
+        The kernel takes nothing from outside that claims to come from itself.
+        """
+        source = inner.destination_of(packet)
+        told = self._errors.about(packet, problem, now, mtu=mtu, source=source)
+        if told is not None and self._tun.send(told):
+            self._told += 1
+
+    def _transmit(self, now: Ns) -> bool:
+        while self._waiting:
+            if not self._leaves(self._waiting[0]):
+                break
+            self._waiting.popleft()
+        if not self._waiting:
+            self._send_trains(now)
+        self._await_room()
+        for event in self.tunnel.events():
+            match event:
+                case Delivered(packet=packet):
+                    self._tun.send(packet)
+                case KeyLog(text=text):
+                    if self._keep_secrets is not None:
+                        self._keep_secrets(text)
+                case Undeliverable(packet=packet):
+                    self._answer(packet, _NOWHERE, now)
+                case _:
+                    self._node.note(event, now)
+        return False
+
+    def _send_trains(self, now: Ns) -> None:
+        parts: list[bytes] = []
+        train: Train | None = None
+        room = left = 0
+        for datagram in self.tunnel.transmit(now):
+            payload, to, traffic_class, local = datagram
+            size = len(payload)
+            if (
+                train is not None
+                and size <= room
+                and left
+                and to is train.to
+                and traffic_class == train.traffic_class
+                and local == train.local
+            ):
+                parts.append(payload)
+                left = left - 1 if size == room else 0
+                continue
+            if train is not None:
+                self._put(train)
+            parts = [payload]
+            train = Train(parts, size, to, traffic_class, local)
+            room, left = size, min(SEGMENTS, TRAIN_BYTES // size) - 1
+        if train is not None:
+            self._put(train)
+
+    def _put(self, train: Train) -> None:
+        if self._waiting or not self._leaves(train):
+            self._waiting.append(train)
+
+    def _leaves(self, train: Train) -> bool:
+        """Send a train; say whether it is gone."""
+        sent = self._outer.send(train)
+        if sent is Sent.TOO_BIG:
+            self._paths.forget(train.to)
+        return sent is not Sent.FULL
+
+    def _await_room(self) -> None:
+        """Be woken when there is room, and meanwhile not by the TUN."""
+        is_blocked = bool(self._waiting)
+        if is_blocked != self._is_blocked:
+            self._is_blocked = is_blocked
+            self._turns.want(self._tun.fileno(), readable=not is_blocked)
+            for fd in self._outer.filenos():
+                self._turns.want(fd, writable=is_blocked)
