@@ -40,7 +40,7 @@ interop: $(READY)  ## install foreign judges where apt may, run the tests that n
 
 interop-full: $(READY)  ## every run against Soft-RoCE, minutes; its table is committed
 	@sh tests/interop/install-judges
-	$(BIN)/pytest -q -m interop --interop-table tests/interop/roce/TABLE.md tests/interop/roce/test_matrix.py $(PYTEST)
+	$(BIN)/pytest -q -m interop --interop-table tests/interop/roce/TABLE.md tests/interop/roce $(PYTEST)
 
 soak: $(READY)  ## thousands of seeds; minutes to hours, never in CI
 	$(BIN)/pytest -q -m soak $(PYTEST)

@@ -33,6 +33,7 @@ from transports.roce.cm.parameters import DEFAULT_UDP_Q_KEY, CmConfig
 from transports.roce.events import Event
 from wire.roce.cm.codes import RejectReason, SidrStatus
 from wire.roce.cm.ip_service import PortSpace
+from wire.roce.cm.ip_service import service_id as ip_service
 from wire.roce.opcodes import Service
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ class Manager:
         config = CmConfig(context.addresses, int.from_bytes(digest[:8], "big"))
         self.port = CmPort(context.machine, config, context.rng, context.now())
         self._listeners: dict[int, Listener] = {}  # by service ID
-        self._offers: dict[int, tuple[QueuePair, int]] = {}  # by service ID: and its Q_Key
+        self._offers: dict[int, deque[tuple[QueuePair, int]]] = {}  # by service ID: and Q_Key
         self._searches: dict[int, _Search] = {}  # by request ID
 
     def listen(
@@ -230,6 +231,7 @@ class Manager:
         path_mtu: int = 1024,
         responder_resources: int = 16,
         initiator_depth: int = 16,
+        traffic_class: int = 0,
     ) -> Connection:
         """Connect `qp`, in RESET or INIT; its receives should be posted before.
 
@@ -239,7 +241,8 @@ class Manager:
         await self.context.create_ah(remote)
         wish = Wish(
             path_mtu=path_mtu, responder_resources=responder_resources,
-            initiator_depth=initiator_depth, private_data=private_data,
+            initiator_depth=initiator_depth, traffic_class=traffic_class,
+            private_data=private_data,
         )  # fmt: skip
         made = self.port.connect(
             qp.machine, self.context.local_ip(remote), ip_address(remote).packed, port,
@@ -250,18 +253,28 @@ class Manager:
     def offer(self, port: int, qp: QueuePair, q_key: int = DEFAULT_UDP_Q_KEY) -> None:
         """Tell who looks for a datagram service on `port` of rdma_cm that it is `qp`, a UD one.
 
-        ValueError where it is offered already.
+        Where several are offered on one port, each who looks is told of the next, in turn.
         """
-        service_id = self.port.listen(port, port_space=PortSpace.UDP, service=Service.UD)
-        self._offers[service_id] = qp, q_key
+        service_id = ip_service(PortSpace.UDP, port)
+        if service_id not in self._offers:
+            self.port.listen(port, port_space=PortSpace.UDP, service=Service.UD)
+            self._offers[service_id] = deque()
+        self._offers[service_id].append((qp, q_key))
 
-    async def resolve(self, remote: str, port: int) -> DatagramService:
+    def withdraw(self, port: int) -> None:
+        """Offer nothing on `port` of rdma_cm any more."""
+        if self._offers.pop(ip_service(PortSpace.UDP, port), None):
+            self.port.unlisten(port, port_space=PortSpace.UDP)
+
+    async def resolve(
+        self, remote: str, port: int, *, traffic_class: int = 0
+    ) -> DatagramService:
         """Find the datagram service on `port` of rdma_cm at `remote`: SIDR.
 
         VerbsError where there is none, or nobody answers; KernelError where nobody has the
         address.
         """
-        ah = await self.context.create_ah(remote)
+        ah = await self.context.create_ah(remote, traffic_class=traffic_class)
         request_id = self.port.resolve(ah.local_ip, ah.remote_ip, port, self.context.now())
         search = self._searches[request_id] = _Search()
         self.turn()
@@ -333,7 +346,9 @@ class Manager:
                     if listener is not None:
                         listener.add(Request(self, event))
                 case ServiceRequest(request):
-                    qp, q_key = self._offers[request.message.service_id]
+                    offers = self._offers[request.message.service_id]
+                    qp, q_key = offers[0]
+                    offers.rotate(-1)
                     self.port.answer(request, self.context.now(), qp.qp_num, q_key)
                 case ServiceResolved(request_id) | ServiceUnreachable(request_id):
                     search = self._searches.get(request_id)

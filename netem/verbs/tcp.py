@@ -187,7 +187,10 @@ async def speak(dialogue: Dialogue[Event], stream: trio.SocketStream) -> AsyncIt
             raise VerbsError(dialogue.failure)
         if dialogue.is_done:
             return
-        data = await stream.receive_some(1 << 16)
+        try:
+            data = await stream.receive_some(1 << 16)
+        except trio.BrokenResourceError:  # reset: the peer has closed without reading all
+            data = b""
         if data:
             dialogue.feed(data)
         else:

@@ -10,8 +10,6 @@ too. One guest serves many runs: its boot is what costs.
 
 import contextlib
 import ipaddress
-import select
-import time
 from typing import NamedTuple, Self
 
 import trio
@@ -23,21 +21,15 @@ from netem.guest.node import MODULES, set_up
 from netem.kernel.namespaces import inside
 from netem.kernel.run import run
 from netem.kernel.sandbox import Sandbox, hold
-from netem.node.tap import is_for_machine
-from netem.sockets.packet import PacketSocket
-from netem.sockets.udp import UdpSocket
 from netem.topology.plan import Neighbour, NodePlan, PortPlan
 from netem.verbs import open_device
 from transports.roce.port import DeviceConfig
-from wire.ethernet import ETHERNET, Ethernet, EtherType
-from wire.roce.packet import UDP_PORT
 
 OURS = {4: "192.0.2.1", 6: "2001:db8::1"}
 GUEST = {4: "192.0.2.2", 6: "2001:db8::2"}
 _PREFIX = {4: 24, 6: 64}
 _OUR_MAC, _GUEST_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
 MTU = 4200  # room for a path MTU of 4096, by the rule of rxe and by that of its CM
-_LOOK_AGAIN = 20_000_000  # nanoseconds
 LIMIT_S = 60.0  # of one run, on a busy host
 
 
@@ -87,28 +79,6 @@ class Cable:
             device.machine._next_qp_num = self._next_qp_num
             self._next_qp_num += 16
             yield device
-
-    def drive(self, machine, react, is_done, limit_s: float = LIMIT_S) -> None:
-        """Run a machine over IP packets on the cable until all is done, without verbs."""
-        give_up = time.monotonic() + limit_s
-        poll = select.poll()
-        with PacketSocket("t0") as frames, contextlib.ExitStack() as deaf:
-            for address in OURS.values():
-                deaf.enter_context(UdpSocket(address, UDP_PORT, trains=False, buffer=0))
-            poll.register(frames, select.POLLIN)
-            while not is_done():
-                now = time.monotonic_ns()
-                assert now < give_up * 1e9, f"not done after {limit_s:.0f} s"
-                for frame in frames.receive():
-                    if is_for_machine(frame):
-                        machine.receive(frame[ETHERNET.size :], now)
-                machine.expire(now)
-                for event in machine.events():
-                    react(event)
-                for out in machine.transmit(now):
-                    assert frames.send(_framed(out.packet))
-                wait = _LOOK_AGAIN if machine.deadline is None else machine.deadline - now
-                poll.poll(min(max(wait, 0), _LOOK_AGAIN) / 1e6)
 
     def gid_index(self, family: int) -> str:
         """Return the place of the guest's address in its GID table."""
@@ -168,14 +138,6 @@ _GUEST = NodePlan(
     ports=(PortPlan("p0", _GUEST_MAC, "h0--g0", "h0:p0", MTU, GUEST[6], GUEST[4]),),
     neighbours=tuple(Neighbour(ip, _OUR_MAC, "p0") for ip in OURS.values()),
 )
-
-
-def _framed(packet: bytes) -> bytes:
-    kind = EtherType.IPV4 if packet[0] >> 4 == 4 else EtherType.IPV6
-    macs = (bytes.fromhex(mac.replace(":", "")) for mac in (_GUEST_MAC, _OUR_MAC))
-    header = bytearray(ETHERNET.size)
-    Ethernet(*macs, kind).pack_into(header)
-    return bytes(header) + packet
 
 
 def _addresses(ifname: str, addresses: dict[int, str]) -> str:

@@ -12,24 +12,22 @@ import itertools
 import trio
 
 from netem.verbs import (
-    Connection,
     Context,
+    DatagramService,
     MemoryRegion,
-    QpState,
     QueuePair,
     RecvWr,
-    RejectedError,
     SendWr,
     WrOpcode,
 )
 from netem.verbs.objects import CompletionQueue
-from tests.interop.roce.cable import GUEST, OURS, Cable
-from tests.interop.roce.ours import FIRST_PSN, GRH, PATIENT, REMOTE, End
-from tests.interop.roce.runs import UD, Run
+from tests.interop.roce.cable import OURS, Cable
+from tests.interop.roce.ours import FIRST_PSN, GRH, PATIENT, End
+from tests.interop.roce.runs import BOTH_WAYS, RC, UD, WITH_CLASS, Run
+from transports.roce.cm.parameters import DEFAULT_UDP_Q_KEY
 from transports.roce.exchange.keys import Keys
 from transports.roce.exchange.perftest import (
     PORT,
-    UD_Q_KEY,
     Carrier,
     ConnectNow,
     KeysKnown,
@@ -39,7 +37,6 @@ from transports.roce.exchange.perftest import (
     Verb,
 )
 from transports.roce.qp import QpConfig
-from wire.roce.cm.codes import RejectReason
 
 ITERATIONS = 32  # of each queue pair
 _WINDOW = 8  # messages that we have under way on each queue pair
@@ -48,6 +45,8 @@ _DEPTH = 16  # READs and atomics that we take at once
 _LEAST = 4096  # bytes of memory for each queue pair: the cycle buffer
 _TOOLS_ADD = 1
 _U64 = 1 << 64
+_CLASS = 106  # DSCP 26, ECT(0)
+_INTRODUCTION = 4  # bytes
 
 
 def argv(cable: Cable, run: Run) -> list[str]:
@@ -66,6 +65,10 @@ def words(run: Run, gid: str, server: str, timeout: int = PATIENT) -> list[str]:
         words += ["-s", str(run.size)]
     if run.qps > 1:
         words += ["-q", str(run.qps)]
+    if run.option == BOTH_WAYS:
+        words.append(BOTH_WAYS)
+    if run.option == WITH_CLASS:
+        words += ["-T", str(_CLASS)] if run.exchange == "-R" else [f"{WITH_CLASS}={_CLASS}"]
     if run.role == "server":
         words.append(server)
     return words
@@ -86,7 +89,14 @@ class Tester(End):
         _, verb, how = run.tool.split("_")
         self._verb = Verb(verb)
         self._is_latency = how == "lat"
+        self._is_both = run.option == BOTH_WAYS
+        self._classes: dict[int, set[int]] = {}
+        if run.option == WITH_CLASS:
+            self.traffic_class = _CLASS
+            self._note_classes()
         self._head = GRH if run.service is UD else 0
+        if run.exchange == "-R":
+            self.q_key = DEFAULT_UDP_Q_KEY
         config = QpConfig(max_send_wr=4 * ITERATIONS)
         self._qps = [await self.queue_pair(config=config) for _ in range(run.qps)]
         size = max(run.size, _LEAST)
@@ -94,14 +104,16 @@ class Tester(End):
         self._place = self._head + run.size
         self._into = [self.memory(max(size, self._place * ITERATIONS)) for _ in self._qps]
         self._out = [self.memory(size) for _ in self._qps]
+        self._shown = [self.memory(size) for _ in self._qps]  # the tool's to write and read
+        self._services: list[DatagramService] = []  # of the tool: UD by rdma_cm
         keys = tuple(
-            Keys(qp.qp_num, FIRST_PSN, self.gid, _DEPTH, into.r_key, into.addr)
-            for qp, into in zip(self._qps, self._into, strict=True)
+            Keys(qp.qp_num, FIRST_PSN, self.gid, _DEPTH, shown.r_key, shown.addr)
+            for qp, shown in zip(self._qps, self._shown, strict=True)
         )
         is_by_cm = run.exchange == "-R"
         carrier = Carrier.RDMA_CM_ALL if is_by_cm else Carrier.TCP
         self._dialogue = Perftest(
-            Plan(self._verb, self._is_latency, carrier=carrier), keys,
+            Plan(self._verb, self._is_latency, self._is_both, carrier), keys,
             is_client=self.is_client, path_mtu=run.path_mtu,
         )  # fmt: skip
         if is_by_cm:
@@ -112,11 +124,11 @@ class Tester(End):
     async def _react(self, event) -> None:
         match event:
             case ConnectNow():
-                for qp, into in zip(self._qps, self._into, strict=True):
-                    self._connections.append(await self._by_cm(qp, self._receives(into)))
+                await self._connect_all()
                 self._dialogue.proceed()
             case KeysKnown(keys) if self.run.exchange == "-R":
-                self._theirs, self._ahs = keys, [None] * len(keys)
+                self._theirs = keys
+                self._ahs = [service.ah for service in self._services] or [None] * len(keys)
                 self._dialogue.proceed()
             case KeysKnown(keys):
                 self._theirs = keys
@@ -150,9 +162,8 @@ class Tester(End):
         await control.init()
         receive = RecvWr(0, (room.sge(),))
         if not self.is_client:
-            self._listener = self.device.cm.listen(PORT)
-            self.listening.set()
-        self._connections = [await self._by_cm(control, [receive])]
+            self.listen(PORT)
+        self._connections = [await self.by_cm(control, [receive], PORT, _MOST)]
         dialogue = self._dialogue
         while True:
             for item in dialogue.writes():
@@ -168,48 +179,71 @@ class Tester(End):
             data = bytes(room.view[: came.byte_len])
             control.post_recv(receive)
             dialogue.feed(data)
-        for connection in self._connections:
-            await (connection.disconnect() if self.is_client else connection.closed())
+        await self.part(self._connections)
+        self.device.cm.withdraw(PORT)
 
-    async def _by_cm(self, qp: QueuePair, receives: list[RecvWr]) -> Connection:
-        """Connect a queue pair with the tool's next, which may not listen yet."""
-        if not self.is_client:
-            request = await self._listener.next()
-            for wr in receives:
-                qp.post_recv(wr)
-            return await request.accept(qp)
-        remote = GUEST[self.run.family]
-        for _ in range(600):
-            for wr in receives:
-                qp.post_recv(wr)
-            try:
-                return await self.device.cm.connect(
-                    qp, remote, PORT, responder_resources=_MOST, initiator_depth=_MOST
-                )
-            except RejectedError as error:
-                if error.reason != RejectReason.INVALID_SERVICE_ID:
-                    raise
-            qp.recv_cq.poll(len(receives))  # what was flushed
-            await qp.modify(QpState.RESET)
-            await qp.init(REMOTE)
-            await trio.sleep(0.1)
-        raise AssertionError("the tool does not listen")
+    async def _connect_all(self) -> None:
+        if self.run.service is UD:
+            await self._find_all()
+            return
+        for qp, into in zip(self._qps, self._into, strict=True):
+            self._connections.append(await self.by_cm(qp, self._receives(into), PORT, _MOST))
+
+    async def _find_all(self) -> None:
+        """Tell the tool of our queue pairs one after the other, or be told of its own.
+
+        Where the server sends, too, each client's queue pair first says its number, by the
+        immediate of a message of four bytes.
+        """
+        is_mutual = self._is_latency or self._is_both
+        introduced = self.memory(GRH + _INTRODUCTION)
+        for qp in self._qps:
+            if is_mutual and not self.is_client:
+                qp.post_recv(RecvWr(0, (introduced.sge(),)))
+            await qp.activate(FIRST_PSN)
+            if not self.is_client:
+                self.device.cm.offer(PORT, qp)
+        services: dict[int, DatagramService] = {}
+        for qp in self._qps:
+            if self.is_client:
+                services[qp.qp_num] = service = await self.found(PORT)
+                if is_mutual:
+                    qp.post_send(self._introduction(qp, service))
+                    await self.completed(self.send_cq)
+            elif is_mutual:
+                done = await self.completed(self.recv_cq)
+                ah = await self.address()
+                services[done.qp_num] = DatagramService(ah, done.imm_data, self.q_key)
+        self._services = [services[qp.qp_num] for qp in self._qps if services]
+        self._post_receives()
+
+    def _introduction(self, qp: QueuePair, to: DatagramService) -> SendWr:
+        return SendWr(
+            0, WrOpcode.SEND_WITH_IMM, inline=bytes(_INTRODUCTION), imm=qp.qp_num,
+            ah=to.ah, remote_qp_num=to.qp_num, remote_q_key=to.q_key,
+        )  # fmt: skip
 
     async def _run(self) -> None:
-        match self._verb, self._is_latency, self.is_client:
-            case Verb.WRITE, True, _:
-                await self._write_back_and_forth()
-            case Verb.SEND, True, _:
-                await self._send_back_and_forth()
-            case Verb.SEND, False, False:
-                await self._receive_all()
-            case _, _, True:
-                window = 1 if self._is_latency else _WINDOW
-                async with trio.open_nursery() as nursery:
-                    for number in range(len(self._qps)):
-                        nursery.start_soon(self._request, number, window)
-            case _:
-                pass  # the tool does it all; what it wrote is looked at when it is done
+        if self._is_latency and self._verb is Verb.WRITE:
+            await self._write_back_and_forth()
+        elif self._is_latency and self._verb is Verb.SEND:
+            await self._send_back_and_forth()
+        else:  # what the tool asks for it gets; what it wrote is looked at when it is done
+            async with trio.open_nursery() as nursery:
+                if self._verb is Verb.SEND and self._is_asked:
+                    nursery.start_soon(self._receive_all)
+                for number in range(len(self._qps) * self._asks):
+                    nursery.start_soon(
+                        self._request, number, 1 if self._is_latency else _WINDOW
+                    )
+
+    @property
+    def _asks(self) -> bool:
+        return self.is_client or self._is_both
+
+    @property
+    def _is_asked(self) -> bool:
+        return not self.is_client or self._is_both
 
     # -- bandwidth, we ask ------------------------------------------------------------------
 
@@ -245,11 +279,11 @@ class Tester(End):
         return SendWr(index, WrOpcode.ATOMIC_CMP_AND_SWP, (place,), *far, compare=index)
 
     def _send_wr(self, number: int, index: int) -> SendWr:
-        theirs = self._theirs[number]
+        found = self._services[number].qp_num if self._services else self._theirs[number].qpn
         gather = (self._out[number].sge(0, self.run.size),)
         return SendWr(
             index, WrOpcode.SEND, gather,
-            ah=self._ahs[number], remote_qp_num=theirs.qpn, remote_q_key=UD_Q_KEY,
+            ah=self._ahs[number], remote_qp_num=found, remote_q_key=self.q_key,
         )  # fmt: skip
 
     def _checker(self, number: int):
@@ -278,18 +312,22 @@ class Tester(End):
 
     def look(self) -> None:
         """Check what the tool has left in our memory, now that it is done."""
-        if self._verb is Verb.SEND and (self._is_latency or not self.is_client):
+        if self._verb is Verb.SEND and (self._is_latency or self._is_asked):
             for into in self._into:
-                self.check_alike(self._received(into), self._places())
-        if self.is_client or self._is_latency:
+                # The tool receives an introduction where it sends from: 20 zeros first.
+                start = GRH + _INTRODUCTION if self._services and self.is_client else 0
+                self.check_alike(self._received(into), self._places(), start)
+        if self.run.option == WITH_CLASS:
+            self._check_classes()
+        if self._is_latency or not self._is_asked:
             return
-        for qp, into in zip(self._qps, self._into, strict=True):
+        for qp, shown in zip(self._qps, self._shown, strict=True):
             match self._verb:
                 case Verb.WRITE:
-                    self.check_filled(into.view[: self.run.size])
+                    self.check_filled(shown.view[: self.run.size])
                 case Verb.ATOMIC if self.run.kind == "FETCH_AND_ADD":
                     # It goes through the cycle buffer: each addition in a place of its own.
-                    total = sum(memoryview(bytes(into.view)).cast("Q"))
+                    total = sum(memoryview(bytes(shown.view)).cast("Q"))
                     if total != ITERATIONS * _TOOLS_ADD:
                         self.wrong.append(f"{ITERATIONS} additions made {total:#x} of 0")
             if self._verb in {Verb.READ, Verb.ATOMIC} and qp.machine.msn != ITERATIONS:
@@ -306,11 +344,38 @@ class Tester(End):
         """
         return 1 if self._is_latency else max(1, _LEAST // (-(-self.run.size // 64) * 64))
 
+    # -- classes ----------------------------------------------------------------------------
+
+    def _note_classes(self) -> None:
+        """Note by which traffic class packets come, by the queue pair that they are for."""
+        device = self.device.machine
+        receive = device.receive
+
+        def noted(packet, now: int) -> None:
+            is_v4 = packet[0] >> 4 == 4
+            qpn = (33, 36) if is_v4 else (53, 56)
+            traffic_class = packet[1] if is_v4 else (packet[0] & 0xF) << 4 | packet[1] >> 4
+            came = self._classes.setdefault(int.from_bytes(packet[slice(*qpn)]), set())
+            came.add(traffic_class)
+            receive(packet, now)
+
+        device.receive = noted
+
+    def _check_classes(self) -> None:
+        """Check those of what came for the test: data, or what acknowledges ours."""
+        for qp in self._qps:
+            came = self._classes.get(qp.qp_num, set())
+            is_silent = self.run.service is not RC and not self._is_asked
+            if came != (set() if is_silent else {_CLASS}):
+                self.wrong.append(
+                    f"packets of the traffic classes {came} came, not of {_CLASS}"
+                )
+
     # -- latency ----------------------------------------------------------------------------
 
     async def _write_back_and_forth(self) -> None:
         """Write message after message; the number of each is in its last byte."""
-        [qp], [into], [out], [far] = self._qps, self._into, self._out, self._theirs
+        [qp], [into], [out], [far] = self._qps, self._shown, self._out, self._theirs
         last = self.run.size - 1
         for number in range(1, ITERATIONS + 1):
             if self.is_client:

@@ -1,9 +1,13 @@
 """Our side of several runs, one after the other: a command of a host in a lab.
 
-    python -m tests.interop.roce.play ADDRESS PEER RUN ...      RUN as str(runs.Run)
+    python -m tests.interop.roce.play OURS4,OURS6 GUEST4,GUEST6 LINGER RUN ...
 
-Prints a line for each run. A wrong byte ends it with 1; what was sent again is no fault here,
-where links lose.
+RUN is str(runs.Run); LINGER seconds pass before we end a connection, or are gone ourselves.
+Prints a line for each run. A wrong byte makes it end with 1; what was sent again is no fault
+here, where links lose.
+
+One device plays all: a peer that lost our last ACK asks again while the next run goes on, and
+is answered.
 """
 
 import sys
@@ -11,33 +15,44 @@ import sys
 import trio
 
 from netem.verbs import open_device
-from tests.interop.roce import examples, perftest
-from tests.interop.roce.cable import GUEST, OURS
+from netem.verbs.neighbours import interface_of
+from tests.interop.roce import examples, librdmacm, perftest
+from tests.interop.roce.cable import GUEST, LIMIT_S, OURS
 from tests.interop.roce.ours import End
-from tests.interop.roce.runs import product
+from tests.interop.roce.runs import Run, product
 
 
-async def main(own: str, peer: str, names: list[str]) -> int:
-    family = 6 if ":" in own else 4
-    OURS[family], GUEST[family] = own, peer
+def module_of(run: Run):
+    """Return the module that has our end of a tool."""
+    family = run.tool.partition("_")[0]
+    return {"ibv": examples, "ib": perftest}.get(family, librdmacm)
+
+
+async def main(own: str, peer: str, linger: str, names: list[str]) -> int:
+    OURS.update(zip(OURS, own.split(","), strict=True))
+    GUEST.update(zip(GUEST, peer.split(","), strict=True))
     End.patience = 15  # 134 ms: here something is lost
+    End.linger_s = float(linger)
+    # The lab gives its hosts addresses of one family; perftest talks IPv4 whatever it tests.
+    words = ("ip", "address", "add", f"{OURS[4]}/24", "dev", interface_of(OURS[6]).name)
+    await trio.run_process(words)
     by_name = {str(run): run for run in product()}
     is_right = True
-    for number, run in enumerate(map(by_name.__getitem__, names)):
-        ours = examples if run.tool.startswith("ibv_") else perftest
-        async with open_device(own, seed=number) as device:
-            end = ours.player(device, run)
-            await end.play()
+    async with open_device(*OURS.values(), seed=1) as device:
+        for run in map(by_name.__getitem__, names):
+            before = sum(device.retransmissions.values())
+            end = module_of(run).player(device, run)
+            with trio.fail_after(LIMIT_S):
+                await end.play()
             end.look()
-            # The peer may have lost our last ACK, and asks again until it has it.
-            await trio.sleep(1.0)
-            again = sum(device.retransmissions.values())
-        sys.stdout.write(f"{run}: {len(end.wrong)} wrong, {again} times back\n")
-        sys.stdout.write("".join(f"  {line}\n" for line in end.wrong))
-        sys.stdout.flush()
-        is_right &= not end.wrong
+            again = sum(device.retransmissions.values()) - before
+            sys.stdout.write(f"{run}: {len(end.wrong)} wrong, {again} times back\n")
+            sys.stdout.write("".join(f"  {line}\n" for line in end.wrong))
+            sys.stdout.flush()
+            is_right &= not end.wrong
+        await trio.sleep(End.linger_s)
     return 0 if is_right else 1
 
 
 if __name__ == "__main__":
-    sys.exit(trio.run(main, sys.argv[1], sys.argv[2], sys.argv[3:]))
+    sys.exit(trio.run(main, *sys.argv[1:4], sys.argv[4:]))

@@ -115,28 +115,33 @@ async def datagram_end(device):
 
 async def offer(own, mode):
     async with open_device(own, mode=mode, seed=2) as device:
-        qp, cq, memory = await datagram_end(device)
-        device.cm.offer(PORT, qp)
-        done = await cq.next()
-        assert (done.status, done.byte_len) == (WcStatus.SUCCESS, 44)
-        assert bytes(memory.view[40:44]) == b"here"
+        ends = [await datagram_end(device) for _ in range(2)]
+        device.cm.offer(PORT, ends[0][0])
+        device.cm.withdraw(PORT)
+        for qp, _, _ in ends:
+            device.cm.offer(PORT, qp)
+        for _, cq, memory in ends:
+            done = await cq.next()
+            assert (done.status, done.byte_len) == (WcStatus.SUCCESS, 44)
+            assert bytes(memory.view[40:44]) == b"here"
 
 
 async def look(own, peer, mode):
     async with open_device(own, mode=mode, seed=1) as device:
         qp, cq, _ = await datagram_end(device)
-        while True:
+        found = []
+        while len(found) < 2:
             try:
-                to = await device.cm.resolve(peer, PORT)
-                break
+                found.append(await device.cm.resolve(peer, PORT))
             except VerbsError as error:
                 assert str(error) == f"{peer} has no datagram service on port {PORT}"  # noqa: PT017 - yet
         send = WrOpcode.SEND
-        qp.post_send(
-            SendWr(2, send, inline=b"here", ah=to.ah, remote_qp_num=to.qp_num,
-                   remote_q_key=to.q_key)
-        )  # fmt: skip
-        return (await cq.next()).status.name, to.q_key
+        for to in found:
+            qp.post_send(
+                SendWr(2, send, inline=b"here", ah=to.ah, remote_qp_num=to.qp_num,
+                       remote_q_key=to.q_key)
+            )  # fmt: skip
+        return [(await cq.next()).status.name for _ in found], {to.q_key for to in found}
 
 
 def find(own, peer, mode):
@@ -147,7 +152,7 @@ def find(own, peer, mode):
 
 
 @pytest.mark.parametrize("mode", ["frame", "datagram"])
-def test_a_datagram_service_is_found_and_used(mode):
+def test_datagram_services_are_found_in_turn_and_used(mode):
     seen, code = in_sandbox(find, HERE, THERE, mode)
     assert code == 0
-    assert seen == ("SUCCESS", Q_KEY)
+    assert seen == (["SUCCESS"] * 2, {Q_KEY})

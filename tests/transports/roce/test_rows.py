@@ -4,12 +4,13 @@ The list lies beside the checkout; what it holds is repeated here as the number 
 section, and compared where the list is there.
 """
 
+import itertools
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.interop.roce.runs import ROLES, chosen
+from tests.interop.roce.runs import BOTH_WAYS, FAMILIES, ROLES, WITH_CLASS, chosen, product
 from wire.roce.opcodes import Service
 
 TESTS = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ SECTIONS = {
     "Q": (42, [ROCE]),
     "U": (13, [ROCE]),
     "S": (7, [ROCE]),
-    "C": (27, [ROCE, "transports/roce/cm/test_*.py", "interop/roce/test_rdma_cm.py"]),
+    "C": (27, [ROCE, "transports/roce/cm/test_*.py"]),
     "T": (6, ["transports/roce/exchange/test_*.py"]),
     "N": (11, ["transports/roce/congestion/test_*.py", "netem/switch/test_congestion_rows.py"]),
 }
@@ -37,8 +38,9 @@ TOOLS = {
     "T2": ("ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong"),
     "T3": ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw"),
     "T4": ("ib_write_lat", "ib_send_lat", "ib_read_lat"),
-    # Several queue pairs, UC and UD; -b and --tclass are not played.
-    "T5": ("ib_write_bw", "ib_send_bw"),
+    "T5": ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw"),
+    "C26": ("rping",),
+    "C27": ("ib_write_bw",),
 }
 FIELD_REPORTS = {5, 6, 7, 8, 11, 13, 16, 17, 18, 19, 20}
 
@@ -79,10 +81,21 @@ def test_the_tools_of_a_row_are_played_in_both_roles(row):
     assert {(tool, role) for tool in TOOLS[row] for role in ROLES} - played == set()
 
 
-def test_t5_several_queue_pairs_and_unreliable_services_are_played():
+def test_t5_several_queue_pairs_unreliable_services_both_ways_and_classes_are_played():
     runs = [run for run in chosen() if run.tool in TOOLS["T5"]]
     assert {run.service for run in runs} == {Service.RC, Service.UC, Service.UD}
-    assert max(run.qps for run in runs) > 1
+    assert {run.tool for run in runs if run.qps > 1} == {*TOOLS["T5"]}
+    for option in BOTH_WAYS, WITH_CLASS:
+        assert {run.tool for run in runs if run.option == option} == {*TOOLS["T5"]}
+        assert {run.role for run in runs if run.option == option} == {*ROLES}
+
+
+def test_c26_and_c27_are_played_in_both_roles_and_families():
+    rping = {(run.role, run.family) for run in product() if run.tool == "rping"}
+    assert rping == {*itertools.product(ROLES, FAMILIES)}
+    assert {run.family for run in chosen() if run.tool == "rping"} == {*FAMILIES}
+    by_cm = [run for run in product() if run.tool == "ib_write_bw" and run.exchange == "-R"]
+    assert {run.role for run in by_cm} == {*ROLES}
 
 
 @pytest.mark.skipif(not LIST.exists(), reason="the list is not beside the checkout")

@@ -24,6 +24,7 @@ class Want(NamedTuple):
 
     size: int
     what: str
+    is_optional: bool = False  # the peer may close instead: the script goes on with nothing
 
 
 class Hold:
@@ -66,7 +67,12 @@ class Dialogue(Generic[Event]):
 
     def closed(self) -> None:
         """Take note that the peer will say nothing more."""
-        if not self.is_over:
+        if self.is_over:
+            return
+        if isinstance(self._waits_for, Want) and self._waits_for.is_optional:
+            self._heard.clear()
+            self._advance(b"")
+        else:
             self._fail(f"the peer closed the connection while {self._where()}")
 
     def proceed(self) -> None:

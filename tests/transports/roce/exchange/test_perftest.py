@@ -13,6 +13,7 @@ from tests.wire.roce.evidence import needs_captures
 from tests.wire.strategies import octets, uint
 from transports.roce.exchange.keys import KEYS, NO_KEYS, TEXT_SIZE, Keys
 from transports.roce.exchange.perftest import (
+    DONE,
     Carrier,
     ConnectNow,
     Finished,
@@ -177,7 +178,7 @@ def both(plan, our_count=1, **fields):
     )
 
 
-def play(client, server, report=None):
+def play(client, server, report=None, lost=()):
     """Carry what each says to the other until nothing moves; return what both were told."""
     told = ([], [])
     moved = True
@@ -185,7 +186,8 @@ def play(client, server, report=None):
         moved = False
         for end, (speaker, hearer) in enumerate(((client, server), (server, client))):
             for data in speaker.writes():
-                hearer.feed(data)
+                if data not in lost:
+                    hearer.feed(data)
                 moved = True
             for event in speaker.events():
                 moved = True
@@ -258,6 +260,19 @@ def test_what_cannot_be_ends_the_dialogue_and_says_why(said, problem):
     assert talk.is_over
     talk.feed(b"more")
     assert [*talk.events()] == []
+
+
+@pytest.mark.parametrize("said", [b"", b"don"])
+def test_a_peer_may_close_instead_of_its_last_word(said):
+    """A tool closes without reading ours: a reset, which overtakes what the link has lost."""
+    client, server = both(Plan(Verb.SEND))
+    play(client, server, lost=(DONE,))
+    assert not client.is_over
+    client.feed(said)
+    client.closed()
+    assert [*client.events()] == [Finished(None)]
+    assert client.is_done
+    assert client.failure is None
 
 
 @REPEATABLE
