@@ -25,7 +25,7 @@ from netem.guest import cpio, packages
 HERE = Path(__file__).parent
 
 PROGRAMS = (
-    *("busybox", "ip", "tc", "rdma", "python3"),
+    *("busybox", "ip", "tc", "rdma", "wg", "python3"),
     *("ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong"),
     *("ibv_srq_pingpong", "rping", "ucmatose", "udaddy", "rdma_client", "rdma_server"),
     *("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw"),
@@ -35,6 +35,7 @@ FIRST_MODULES = ("virtio_pci", "virtio_console")  # without these nobody can ask
 MODULES = (
     *FIRST_MODULES,
     *("virtio_net", "veth", "sch_netem", "sch_tbf", "9p", "9pnet_virtio", "configfs"),
+    "wireguard",
     # rdma_rxe asks for the hash crc32 by name, not by a symbol: nobody lists it as needed.
     *("crc32_generic", "crc32c_generic", "rdma_rxe", "rdma_ucm", "ib_umad"),
 )

@@ -22,6 +22,7 @@ TOOLS = (
     "ibverbs-providers",
     "rdmacm-utils",
     "perftest",
+    "wireguard-tools",
 )
 KERNEL = "linux-image-amd64"  # its name stays, and it needs the image of the day
 
