@@ -36,6 +36,7 @@ format: $(READY)  ## let the formatter decide
 
 interop: $(READY)  ## install foreign judges where apt may, run the tests that need them
 	@sh tests/interop/install-judges
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt mitmproxy-wireguard
 	$(BIN)/pytest -q -m 'interop and not soak and not full' $(PYTEST)
 
 interop-full: $(READY)  ## every run against Soft-RoCE, minutes; its table is committed

@@ -10,6 +10,7 @@ import shutil
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from netem.impair.ports import kernel_shares
@@ -197,6 +198,13 @@ def _any_version(*programs: str) -> str:
     raise CapabilityError(programs[0], f"{' or '.join(programs)} is not installed")
 
 
+def _boringtun() -> str:
+    """Find the Python package that has boringtun inside."""
+    if find_spec("mitmproxy_wireguard") is None:
+        raise CapabilityError("boringtun", "mitmproxy-wireguard is not installed")
+    return ""
+
+
 def _docker() -> str:
     _version("docker", "--version")
     return "engine " + _version("docker", "version", "--format", "{{.Server.Version}}")
@@ -250,6 +258,7 @@ _PROBES: dict[str, _Probe] = {
     "qemu_guest": _Probe(_qemu_guest, "apt-get install qemu-system-x86", inside=False),
     "wireguard_go": _program("wireguard-go"),
     "wg": _program("wg", package="wireguard-tools"),
+    "boringtun": _Probe(_boringtun, "pip install mitmproxy-wireguard", inside=False),
     "mininet": _program("mn", package="mininet"),
     "chromium": _Probe(
         functools.partial(_any_version, "chromium", "chromium-browser", "google-chrome"),

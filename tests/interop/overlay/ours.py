@@ -5,15 +5,18 @@ import random
 import select
 import socket
 import struct
+import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 
+from tests.transports.overlay.world import forged_initiation
 from transports.clock import MS, S
 from transports.overlay.allowed_ips import Prefix
 from transports.overlay.endpoint import Endpoint
 from transports.overlay.events import Delivered, KeyLog
 from transports.overlay.keys import PrivateKey, Secret
+from transports.overlay.limits import Limits
 from transports.overlay.state import TunnelConfig
 from transports.overlay.tunnel import Tunnel
 from wire.checksum import internet_checksum
@@ -26,6 +29,8 @@ OUR_KEY, THEIR_KEY, PSK = (
     Secret(b"\x33" * 32),
 )
 KINDS = {1: "initiation", 2: "response", 3: "cookie reply", 4: "data"}
+# A second is the shortest for which no peer takes our retries for a flood.
+SHORT = Limits(rekey_timeout=1 * S, rekey_attempt_time=18 * S)
 _INT = struct.Struct("i")
 
 
@@ -164,6 +169,13 @@ class Ours:
                 self.tunnel.send(with_identity(reply, packet[24:28]))
         self.drain()
 
+    def had_mac2(self, way):
+        """Say whether an initiation that went this way had a mac2."""
+        return any(
+            at == way and payload[0] == 1 and any(payload[132:])
+            for _, at, payload in self.payloads
+        )
+
     def overhear(self):
         """Note what comes within a moment, and do not hear it."""
         if select.select([self.socket], [], [], 0.05)[0]:
@@ -203,3 +215,30 @@ def with_identity(reply, identity):
 def place(address):
     host, port, *_ = address
     return Endpoint(ip_address(host).packed, port)
+
+
+@contextmanager
+def flood(source, target):
+    """Put theirs under load, by bursts longer than the queues of all, 128 and 512."""
+    rng = random.Random(1)
+    junk = [forged_initiation(THEIR_KEY.public, rng) for _ in range(700)]
+    over, is_under_way = threading.Event(), threading.Event()
+    family = socket.AF_INET6 if ":" in source else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as stranger:
+        stranger.bind((source, 0))
+
+        def run():
+            while not over.is_set():
+                for payload in junk:
+                    stranger.sendto(payload, target)
+                is_under_way.set()
+                over.wait(0.4)  # load lasts for a second
+
+        flooder = threading.Thread(target=run, daemon=True)
+        flooder.start()
+        try:
+            assert is_under_way.wait(10)
+            yield
+        finally:
+            over.set()
+            flooder.join()

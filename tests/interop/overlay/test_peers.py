@@ -1,9 +1,6 @@
 """Our tunnel against wireguard-go and against the kernel's module, over IPv4 and IPv6."""
 
 import random
-import socket
-import threading
-from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
@@ -12,8 +9,10 @@ from tests.interop.overlay.ours import (
     INNER_OURS,
     INNER_THEIRS,
     OUR_KEY,
+    SHORT,
     THEIR_KEY,
     echo,
+    flood,
 )
 from tests.interop.overlay.peers import PORT
 from tests.transports.overlay.world import forged_initiation, ip
@@ -39,9 +38,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.needs("netns", "tap"),
 ]
-
-# A second is the shortest for which neither peer takes our retries for a flood.
-SHORT = Limits(rekey_timeout=1 * S, rekey_attempt_time=18 * S)
 
 
 @pytest.fixture
@@ -237,42 +233,15 @@ def test_trap_21_our_persistent_keepalive_keeps_them_hearing(peer, ours):
 # -- under load --------------------------------------------------------------------------------
 
 
-@contextmanager
-def flood(peer, target):
-    """Send bursts that are longer than the queues of both, 128 and 512, from another place."""
-    rng = random.Random(1)
-    junk = [forged_initiation(THEIR_KEY.public, rng) for _ in range(700)]
-    over, is_under_way = threading.Event(), threading.Event()
-    family = socket.AF_INET6 if peer.family == 6 else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as stranger:
-        stranger.bind((peer.ours[peer.family], 0))
-
-        def run():
-            while not over.is_set():
-                for payload in junk:
-                    stranger.sendto(payload, target)
-                is_under_way.set()
-                over.wait(0.4)  # load lasts for a second
-
-        flooder = threading.Thread(target=run, daemon=True)
-        flooder.start()
-        try:
-            assert is_under_way.wait(10)
-            yield
-        finally:
-            over.set()
-            flooder.join()
-
-
 @each
 def test_under_load_their_cookie_gets_us_in(peer, ours):
     a = ours(limits=SHORT)
-    with flood(peer, a.there):
+    with flood(peer.ours[peer.family], a.there):
         a.tunnel.send(ip(INNER_OURS, INNER_THEIRS))
         assert a.drive(lambda: "cookie reply" in a.kinds("in"), limit=17 * S)
         assert a.drive(lambda: "response" in a.kinds("in"), limit=17 * S)
     assert refused(a).keys() <= {"NO_HANDSHAKE"}  # what answers an initiation before the last
-    assert with_mac2(a, "out")
+    assert a.had_mac2("out")
 
 
 @each
@@ -284,14 +253,7 @@ def test_under_load_our_cookie_gets_them_in(peer, ours):
     assert " 0% packet loss" in said
     assert a.tunnel.refused[Refusal.COOKIE_SENT] > 0
     assert "cookie reply" in a.kinds("out")
-    assert with_mac2(a, "in")
-
-
-def with_mac2(ours, way):
-    """Say whether an initiation had a mac2."""
-    return any(
-        at == way and payload[0] == 1 and any(payload[132:]) for _, at, payload in ours.payloads
-    )
+    assert a.had_mac2("in")
 
 
 # -- what is refused ---------------------------------------------------------------------------
