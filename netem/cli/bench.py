@@ -10,7 +10,7 @@ from netem.cli import options, show
 
 
 def _groups() -> dict[str, Callable[[], Iterator[Benchmark | Table]]]:
-    from netem.bench import codec, lab_start, perftest, rc, sim
+    from netem.bench import codec, lab_start, overlay, perftest, rc, sim
     from netem.bench.switch import switch
 
     return {
@@ -20,6 +20,8 @@ def _groups() -> dict[str, Callable[[], Iterator[Benchmark | Table]]]:
         "rc-bw": perftest.rc_bw,
         "rc-lat": perftest.rc_lat,
         "switch": switch,
+        "overlay-tcp": overlay.overlay_tcp,
+        "overlay-handshakes": overlay.overlay_handshakes,
         "sim": sim.sim,
         "lab-start": lab_start.lab_start,
         "idle": lab_start.idle,
@@ -33,9 +35,10 @@ def _groups() -> dict[str, Callable[[], Iterator[Benchmark | Table]]]:
 def command(*, names: tuple[str, ...], as_json: bool) -> None:
     """Measure what this host makes of it, each figure with a ceiling.
 
-    GROUP is codec, rc-datagram, rc-frame, rc-bw, rc-lat, switch, sim, lab-start or idle; rc is
-    all that begin so. Without, all of them. The ratio to the ceiling travels from machine to
-    machine, the absolute figure does not. rc-bw and rc-lat print tables as perftest does.
+    GROUP is codec, rc-datagram, rc-frame, rc-bw, rc-lat, switch, overlay-tcp,
+    overlay-handshakes, sim, lab-start or idle; rc is all that begin so. Without, all of them.
+    The ratio to the ceiling travels from machine to machine, the absolute figure does not.
+    rc-bw and rc-lat print tables as perftest does.
 
     Example:  fabriclab bench codec rc
     """
