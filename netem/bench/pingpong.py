@@ -7,6 +7,7 @@ for a frame of the size of the message's packet.
 """
 
 import socket
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
@@ -122,9 +123,9 @@ class PingPong:
         """Let time pass."""
         self._port.expire(now)
 
-    def transmit(self, now: Ns) -> list[tuple[str, bytes, FrameMeta]]:
-        """Return what is to be sent."""
-        return list(self._port.transmit(now))
+    def transmit(self, now: Ns) -> Iterator[tuple[str, bytes, FrameMeta]]:
+        """Hand out what is to be sent."""
+        return self._port.transmit(now)
 
     @property
     def deadline(self) -> Ns | None:

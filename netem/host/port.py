@@ -76,7 +76,7 @@ class HostPort:
         self._mtu = plan.mtu
         self._most = plan.mtu + ETHERNET.size + self._shift
         self._headers: dict[tuple[int, bytes], bytes] = {}
-        # Flows of packets in mid-message over IPv6, by the bytes of the frame up to the PSN
+        # Flows of packets over IPv6, by the bytes of the frame up to the PSN
         self._flows: dict[bytes, Flow] = {}
         self._head = ETHERNET.size + self._shift + IPV6.size + UDP.size + BTH.size - 4
         ipv4, ipv6 = address(plan.ipv4), address(plan.ipv6)

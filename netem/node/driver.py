@@ -9,7 +9,8 @@ One turn:
 3. The machine hands out a bounded amount, which passes its port's egress, or goes round it
    where the egress would do nothing.
 4. Everything that leaves or died is recorded and the spool flushed with one write, and only
-   then does it go to the kernel: what a peer has seen is never missing from the capture.
+   then does it go to the kernel: what a peer has seen is never missing from the capture. (Of
+   frames the first one goes so by itself, before the others are made: a peer waits for it.)
 5. Events go to the owner.
 
 The subclasses say what is taken and how it leaves: `frames`, and `datagram`.
@@ -102,12 +103,14 @@ class Driver(ABC):
             return False
         self._take(ready)
         now = self.clock.now()
-        if self.due is not None and now >= self.due:
-            self.lateness.record((now - self.due) * self.clock.dilation)
+        late = -1 if self.due is None else now - self.due
+        if late >= 0:
+            self.lateness.record(late * self.clock.dilation)
         if not self.schedule.run(now):
             return True
         self._receive(now)
-        self._machine.expire(now)
+        if late >= 0:
+            self._machine.expire(now)
         self.has_more = self._transmit(now)
         told = False
         for event in self._machine.events():

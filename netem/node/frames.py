@@ -147,15 +147,21 @@ class FrameDriver(Driver):
                 else:
                     port.offer(frame, meta, now)
                 sent += 1
+                if sent == 1 and port.bypasses:
+                    self._hand_over((port,))  # an answer need not wait for the others
         for port in self._ports:
             if not port.bypasses:
                 port.depart(now)
+        self._hand_over(self._ports)
+        return sent == BATCH and not self._blocked
+
+    def _hand_over(self, ports: Iterable[Port]) -> None:
+        """Record what leaves, and died, and only then let it go."""
         if self._recorder is not None:
             self._recorder.flush()
-        for port in self._ports:
+        for port in ports:
             if port.outgoing or port.direct:
                 self._flush(port)
-        return sent == BATCH and not self._blocked
 
     def _flush(self, port: Port) -> None:
         """Hand a port's frames to the kernel; while it takes none, wait until it does.

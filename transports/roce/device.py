@@ -86,11 +86,10 @@ class Device(Port):
     def flow(self, packet: ReadBuffer) -> Flow | None:
         """Return the flow of a packet that passed every check, for `take`; None: not for it.
 
-        It is of packets over IPv6 in mid-message that no switch has marked.
+        Over IPv4 no two packets begin alike.
         """
         view = memoryview(packet)
-        flow = self._flows.find(view) if view and view[0] >> 4 == 6 else None
-        return flow if flow is not None and flow.is_middle and not flow.is_marked else None
+        return self._flows.find(view) if view and view[0] >> 4 == 6 else None
 
     def take(self, flow: Flow, packet: memoryview, now: Ns) -> bool | None:
         """Take a packet that is one of `flow`; only its bytes from the PSN on are looked at.
@@ -98,17 +97,22 @@ class Device(Port):
         What `receive` does, for what `flow` returned earlier; None, and nothing has changed,
         where `receive` must look at the whole packet. Else say whether it `is_quiet` now.
         """
-        # Benchmarks rc-frame, sim: for packets in mid-message nothing is called but this.
-        qp, generation, length, bth, stop, crc, _, _, opcode, _, _, _, _ = flow
-        (word,) = WORD.unpack_from(packet, _V6_WORD)
+        # Benchmarks rc-frame, rc-lat, sim: little is called but this.
+        qp, generation, length, bth, stop, crc, _, is_middle, opcode, _, _, _, is_marked = flow
         if (
             generation != qp.generation
             or len(packet) < length
             or crc32(packet[_V6_WORD:stop], crc) != ICRC.unpack_from(packet, stop)[0]
-            or not qp.take_middle(opcode, word, packet[bth + BTH.size : stop], now)
         ):
             return None
         self.received_packets += 1
+        (word,) = WORD.unpack_from(packet, _V6_WORD)
+        if is_marked:
+            self._receive_marked(qp, now)
+        if not (is_middle and qp.take_middle(opcode, word, packet[bth + BTH.size : stop], now)):
+            reason = self._deliver(qp, flow.arrival(word, packet), now)
+            if reason is not None:
+                self._refuse(reason)
         return not (self.rendered or self._events or self._agenda.listed)
 
     def _receive_known(self, flow: Flow, view: memoryview, now: Ns) -> RefusalReason | None:

@@ -67,9 +67,10 @@ _ACKNOWLEDGE = Opcode.RC_ACKNOWLEDGE.value
 _ACKNOWLEDGES = {_ACKNOWLEDGE, _ATOMIC_RESPONSE}
 _ECT0 = 2  # ECN of a CNP, as a ConnectX-4 Lx sends it
 _IS_REQUEST = {opcode for opcode, info in OPCODES.items() if info.is_request}
-_EXECUTING = {QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE}
-_ANSWERED = {QpState.RTS, QpState.SQD}
-_FLUSHING = {QpState.SQE, QpState.ERR}  # what is posted to the send queue
+# Tuples, since a state is hashed by a function of Python.
+_EXECUTING = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE)
+_ANSWERED = (QpState.RTS, QpState.SQD)
+_FLUSHING = (QpState.SQE, QpState.ERR)  # what is posted to the send queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ class QueuePair:
         self._min_rnr_timer = 0
         self._path_mtu = 0
         self._is_drain_due = False
-        self._is_requests_turn = False
+        self._is_requests_turn = True
         self._comm_established = False
         # What the device looks at for every packet.
         self.takes_requests = False
@@ -354,7 +355,7 @@ class QueuePair:
         if sender.queued >= self.config.max_send_wr:
             raise QueueFullError(f"send queue holds {self.config.max_send_wr} requests")
         sender.post(wr)
-        self._settle()
+        self._agenda.wake(self)
 
     def _check_request(self, wr: SendWr) -> None:
         """Raise ValueError for a request that this service cannot execute."""
@@ -439,8 +440,12 @@ class QueuePair:
                 if self.ah is not None:
                     self._events.append(CommEstablished(self.qp_num))
             reason = receiver.receive(arrival)
-        else:
-            reason = self._receive_response(arrival, now)
+            if receiver.failure:
+                self._settle()
+            elif receiver.has_responses:
+                self._agenda.wake(self)
+            return reason
+        reason = self._receive_response(arrival, now)
         if reason is None:
             self._settle()
         return reason
@@ -574,6 +579,9 @@ class QueuePair:
             self._is_requests_turn = False
         if burst is None and answering is not None:
             burst = answering.next_burst(now, most)
+        if burst is None:
+            # After a pause what was asked for anew is not kept waiting for acknowledgements.
+            self._is_requests_turn = True
         if burst is None or (receiver is not None and receiver.failure):
             self._check_halves()
         if self._ack_peer is not None and burst is not None and burst.opcode in _ACKNOWLEDGES:

@@ -49,7 +49,7 @@ from transports.roce.regions import Access
 from transports.roce.resends import Resends
 from transports.roce.retries import Cause, Retries
 from transports.roce.stats import QpStats
-from transports.roce.timers import Timer, ack_timeout
+from transports.roce.timers import ack_timeout
 from transports.roce.work import MAX_MESSAGE, SendWr, flushed
 from wire.roce.eths import RNR_TIMER_NS, AethKind, NakCode
 from wire.roce.opcodes import Opcode
@@ -115,14 +115,10 @@ class Requester:
         self._probe_stop = _NO_STOP  # after an RNR NAK: send nothing from here on
         self._credits = SendCredits(limit=0 if config.credits_agreed else None)
         self._retries = Retries(config.retry_cnt, config.rnr_retry)
-        self._timer = Timer.NONE
-        self._alarm: Ns = 0
+        self.deadline: Ns | None = None  # of the one timer: for an answer, or the RNR pause
+        self._is_paused = False  # after an RNR NAK, until the deadline
         self.is_draining = False  # SQD: start no message
         self.is_failed = False
-
-    @property
-    def deadline(self) -> Ns | None:
-        return None if self._timer is Timer.NONE else self._alarm
 
     @property
     def is_idle(self) -> bool:
@@ -167,19 +163,17 @@ class Requester:
 
         At most `most` packets, which is at least one.
         """
-        if self._timer is Timer.RNR or self._cursor == len(self._queue):
+        if self._is_paused or self._cursor == len(self._queue):
+            return None
+        if not self._queue[self._cursor].started and not self._start_next(now):
             return None
         message = self._queue[self._cursor]
-        if not message.started:
-            return self._start_next(now, most)
         psn = self._next
         stop = min(self._una + self._window, self._probe_stop)
         if message.waits_for_response:
-            if psn != self._una and message.stop > stop:
+            burst = self._ask(message, psn, stop)
+            if burst is None:
                 return None
-            why = self._resends.why if psn < self._resends.stop else ""
-            burst = message.burst(psn, 1, 1, why)
-            self._next = message.stop
         else:
             if psn >= stop:
                 return None
@@ -194,9 +188,16 @@ class Requester:
         if psn == self._una and psn >= self._top:  # the first after an idle time
             self._retries.progress(now)
         self._top = max(self._top, self._next)
-        if self._timer is Timer.NONE and self._config.ack_timeout is not None:
+        if self.deadline is None:
             self._arm(now)
         return burst
+
+    def _ask(self, message: Message, psn: int, stop: int) -> Burst | None:
+        """Return the request of a READ or atomic, if there is room for its response."""
+        if psn != self._una and message.stop > stop:
+            return None
+        self._next = message.stop
+        return message.burst(psn, 1, 1, self._resends.why if psn < self._resends.stop else "")
 
     def _burst_again(self, message: Message, psn: int, room: int) -> Burst:
         """Return packets that were sent before, all of them equally often."""
@@ -205,24 +206,24 @@ class Requester:
         self._resends.sent(psn, burst.packets, times)
         return burst
 
-    def _start_next(self, now: Ns, most: int) -> Burst | None:
-        """Start the next message, if it may be, and return its first packets.
+    def _start_next(self, now: Ns) -> bool:
+        """Start the next message that has packets; say whether it may start.
 
         What is executed at home is executed before it.
         """
         while self._cursor < len(self._queue):
             message = self._queue[self._cursor]
             if not message.kind.is_local:
-                return self.next_burst(now, most) if self._start(message, now) else None
+                return self._start(message, now)
             if self._cursor or self.is_draining:
-                return None  # what comes before it is to be complete
+                return False  # what comes before it is to be complete
             fault = execute(message.wr, self._memory, self._config.pd, self._config.qp_num)
             if fault is not None:
                 self._fail(*fault, now)
-                return None
+                return False
             self._cursor += 1
             self._retire(message)
-        return None
+        return False
 
     def _start(self, message: Message, now: Ns) -> bool:
         """Start `message` if nothing stands against it."""
@@ -288,7 +289,7 @@ class Requester:
     def _receive_nak(self, acked: int, kind: int, aeth: int, now: Ns) -> RefusalReason | None:
         """Take a NAK of the unwrapped PSN `acked`, which was sent. Section 9.7.5.2."""
         is_sequence = aeth >> 24 == _SEQUENCE_NAK
-        if acked == self._una == self._next and (is_sequence or self._timer is Timer.RNR):
+        if acked == self._una == self._next and (is_sequence or self._is_paused):
             return self._old()  # gone back to already, and not yet sent again
         if acked < self._una:
             return self._old()
@@ -300,9 +301,9 @@ class Requester:
             self._stats.rnr_naks += 1
             self._go_back(Cause.RNR, now)
             if not self.is_failed:
-                self._timer = Timer.RNR
+                self._is_paused = True
                 self._probe_stop = self._queue[0].stop
-                self._alarm = now + RNR_TIMER_NS[code]
+                self.deadline = now + RNR_TIMER_NS[code]
         elif is_sequence:
             self._stats.naks += 1
             self._go_back(Cause.NAK, now)
@@ -475,19 +476,20 @@ class Requester:
         self._retries.progress(now)
         self._probe_stop = _NO_STOP
         self._resends.acknowledged(self._una)
+        self._is_paused = False
         if self._next > self._una:
             self._arm(now)
         else:
-            self._timer = Timer.NONE
+            self.deadline = None
 
     # -- recovery -------------------------------------------------------------------------
 
     def expire(self, now: Ns) -> None:
         """Go back if an answer is overdue; go on if the wait after an RNR NAK is over."""
-        if self._timer is Timer.NONE or now < self._alarm:
+        if self.deadline is None or now < self.deadline:
             return
-        if self._timer is Timer.RNR:
-            self._timer = Timer.NONE
+        if self._is_paused:
+            self._stop_timer()
             return
         self._stats.timeouts += 1
         self._go_back(Cause.TIMEOUT, now)
@@ -505,7 +507,7 @@ class Requester:
         if not self._retries.spend(cause):
             self._fail(self._retries.verdict(cause), "", now, cause)
             return
-        self._timer = Timer.NONE
+        self._stop_timer()
         self._probe_stop = _NO_STOP
         self._next = self._una
         self._cursor = 0
@@ -513,11 +515,12 @@ class Requester:
         self._events.append(Retransmitted(self._config.qp_num, self._una & MASK, cause.value))
 
     def _arm(self, now: Ns) -> None:
-        if self._config.ack_timeout is None:
-            self._timer = Timer.NONE
-            return
-        self._timer = Timer.ANSWER
-        self._alarm = now + self._config.ack_timeout
+        timeout = self._config.ack_timeout
+        self.deadline = None if timeout is None else now + timeout
+
+    def _stop_timer(self) -> None:
+        self.deadline = None
+        self._is_paused = False
 
     # -- the end --------------------------------------------------------------------------
 
@@ -533,12 +536,12 @@ class Requester:
         self._events.append(
             WorkCompletion(wr.wr_id, status, message.kind.wc_opcode, 0, qp_num, detail=detail)
         )
-        self._timer = Timer.NONE
+        self._stop_timer()
         self.is_failed = True
 
     def flush(self) -> None:
         """Complete everything that is queued with WR_FLUSH_ERR, in order."""
-        self._timer = Timer.NONE
+        self._stop_timer()
         self._cursor = 0
         for message in self._queue:
             self._events.append(flushed(message.wr, self._config.qp_num))

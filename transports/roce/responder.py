@@ -48,7 +48,7 @@ from transports.roce.responses import Answer, Responses
 from transports.roce.saved import Saved, SavedRing
 from transports.roce.stats import QpStats
 from transports.roce.work import MAX_MESSAGE, RecvWr
-from wire.roce.eths import ATOMIC_ETH, IETH, IMMDT, RETH, Aeth, NakCode
+from wire.roce.eths import ATOMIC_ETH, IETH, IMMDT, NO_CREDIT_LIMIT, RETH, Aeth, NakCode
 from wire.roce.opcodes import OPCODES, Family, Opcode, Position
 
 # As plain integers: the operators of a Flag are slow.
@@ -145,10 +145,9 @@ class Responder:
 
     def receive(self, request: Arrival) -> RefusalReason | None:
         """Take one request."""
-        distance = psn_distance(self.expected_psn, request.psn)
-        if distance > 0:
-            return self._ahead()
-        if distance < 0:
+        if request.psn_word & MASK != self.expected_psn:
+            if psn_distance(self.expected_psn, request.psn) > 0:
+                return self._ahead()
             return self._duplicate(request)
         nak = self._EXECUTE[request.opcode](self, request)
         if nak == NOT_READY:
@@ -250,13 +249,12 @@ class Responder:
             return NakCode.REMOTE_ACCESS_ERROR
         self._receives.take()
         target.write(0, payload)
-        message = Inbound(
-            Family.SEND, Opcode.RC_SEND_MIDDLE, target, target.length, size, wr=wr
-        )
         if is_only:
-            self._complete(request, message)
+            self._complete(request, wr, size)
         else:
-            self._message = message
+            self._message = Inbound(
+                Family.SEND, Opcode.RC_SEND_MIDDLE, target, target.length, size, wr=wr
+            )
         self._executed(request.psn, 1, request.ack_req)
         return None
 
@@ -274,8 +272,7 @@ class Responder:
         fits = size == length <= self._mtu if is_only else size == self._mtu <= length
         if not fits or length > MAX_MESSAGE or not request.is_padded_right:
             return NakCode.INVALID_REQUEST
-        grant = None
-        target = _NOWHERE
+        grant, place = None, _NOWHERE
         if length:
             grant = self._memory.remote(
                 r_key, va, length, _REMOTE_WRITE, self._pd, self._qp_num
@@ -283,13 +280,15 @@ class Responder:
             if grant is None:
                 return NakCode.REMOTE_ACCESS_ERROR
             start = va - grant.addr
-            target = ScatterGather([grant.view[start : start + length]], length)
-            target.write(0, payload)
-        message = Inbound(Family.WRITE, Opcode.RC_WRITE_MIDDLE, target, length, size, grant)
+            place = grant.view[start : start + length]
+            place[:size] = payload
         if is_only:
-            self._complete(request, message)
+            self._complete(request, None, size)
         else:
-            self._message = message
+            self._message = Inbound(
+                Family.WRITE, Opcode.RC_WRITE_MIDDLE, ScatterGather([place], length), length,
+                size, grant,
+            )  # fmt: skip
         self._executed(request.psn, 1, request.ack_req)
         return None
 
@@ -326,7 +325,7 @@ class Responder:
         message.received = received
         if is_last:
             self._message = None
-            self._complete(request, message)
+            self._complete(request, message.wr, received)
         self._executed(request.psn, 1, request.ack_req)
         return None
 
@@ -423,8 +422,10 @@ class Responder:
     @property
     def credit(self) -> int:
         """Return the credit code to send: also the syndrome of an ACK."""
+        if not self._offers_credits:
+            return NO_CREDIT_LIMIT
         receives = self._receives
-        return offered_code(len(receives), self._offers_credits and not receives.is_shared)
+        return offered_code(len(receives), not receives.is_shared)
 
     def _count_message(self) -> None:
         self.msn = (self.msn + 1) & MASK
@@ -436,11 +437,13 @@ class Responder:
         (r_key,) = IETH.unpack_from(request.view, request.extension)
         return self._memory.may_invalidate(r_key, self._pd, self._qp_num)
 
-    def _complete(self, request: Arrival, message: Inbound) -> None:
-        """Finish a message: count it, and complete the receive WQE that it takes."""
+    def _complete(self, request: Arrival, wr: RecvWr | None, size: int) -> None:
+        """Finish a message of `size` bytes: count it, complete the receive WQE that it takes.
+
+        A SEND has taken `wr` already.
+        """
         self._count_message()
         info = OPCODES[request.opcode]
-        wr = message.wr
         opcode = WcOpcode.RECV
         if wr is None:
             if not info.completes_receive:
@@ -456,7 +459,7 @@ class Responder:
             self._memory.invalidate(r_key)
         self._events.append(
             WorkCompletion(
-                wr.wr_id, WcStatus.SUCCESS, opcode, message.received, self._qp_num, imm, r_key,
+                wr.wr_id, WcStatus.SUCCESS, opcode, size, self._qp_num, imm, r_key,
                 solicited=request.is_solicited,
             )
         )  # fmt: skip
@@ -523,7 +526,7 @@ class Responder:
         return burst
 
 
-_NOWHERE = ScatterGather([], 0)
+_NOWHERE = memoryview(b"")
 _RECEIVE_ERRORS = {
     WcStatus.LOC_LEN_ERR: "message longer than the receive buffer",
     WcStatus.LOC_PROT_ERR: "receive buffer outside its memory region",

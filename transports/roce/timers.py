@@ -4,21 +4,12 @@ A queue pair has at most one timer running: either it waits for an answer or, af
 for the time that the responder asked for (IBTA vol. 1, sections 9.7.6.1.3 and 9.7.5.2.8).
 """
 
-from enum import Enum
 from heapq import heappop, heappush, heapreplace
 from typing import Protocol
 
 from transports.clock import Ns
 
 _ACK_TIMEOUT_UNIT: Ns = 4096
-
-
-class Timer(Enum):
-    """What a queue pair may be waiting for."""
-
-    NONE = "none"
-    ANSWER = "answer"  # local ACK timeout: nothing that was sent has been answered so long
-    RNR = "rnr"  # the responder had no receive WQE; nothing is sent until it may have one
 
 
 def ack_timeout(code: int) -> Ns | None:

@@ -56,7 +56,7 @@ def test_two_sides_answer_each_other_as_often_as_asked(op):
                 other.receive("p0", frame, now)
     assert [len(side.times) for side in sides] == [20 + WARM_UP] * 2
     assert [side.events() for side in sides] == [["over"]] * 2
-    assert not any(side.transmit(10**6) for side in sides)
+    assert not any([*side.transmit(10**6)] for side in sides)
 
 
 @pytest.mark.slow

@@ -268,3 +268,43 @@ def test_a_frame_of_a_known_flow_is_taken_as_any_other_and_so_is_one_in_two_part
             if is_quiet:
                 assert not fast._ports["p0"].device.rendered
     assert state(clear) == state(fast) == state(parts)
+
+
+SHORT = {
+    name: plan_lab(
+        load_lab(
+            LAB.replace("count: 2", "count: 30").replace("3KiB", "2B"),
+            overrides={**more, "transports.rc": {"window": 2, "timeout": 14}},
+        )
+    )
+    for name, more in VARIANTS.items()
+}
+
+
+@every_variant
+@pytest.mark.parametrize("seed", range(3))
+def test_a_dialogue_of_short_messages_is_the_same_by_the_fast_way(variant, seed):
+    """Requests of one packet and their answers, each way; some are lost, damaged or doubled."""
+    plan, rng = SHORT[variant], random.Random(seed)
+    clear, fast = ([Host(plan, name) for name in ("h0", "h1")] for _ in range(2))
+    for host in (*clear, *fast):
+        host.start(0)
+    now = 0
+    for number in range(200):
+        now += 1000
+        sender, receiver = number % 2, 1 - number % 2
+        if (due := fast[sender].deadline) is not None and number % 40 > 30:
+            now = max(now, due)
+        for hosts in (clear, fast):
+            hosts[sender].expire(now)
+        sent = [bytes(frame) for _, frame, _ in fast[sender].transmit(now)]
+        assert sent == [bytes(frame) for _, frame, _ in clear[sender].transmit(now)]
+        for frame in sent:
+            chance, damaged = rng.random(), bytearray(frame)
+            if chance < 0.05:
+                damaged[rng.randrange(14, len(frame))] ^= 1 << rng.randrange(8)
+            for _ in range(0 if chance > 0.98 else 1 + (chance > 0.95)):
+                clear[receiver]._ports["p0"].receive_clearly(bytes(damaged), now)
+                fast[receiver].receive("p0", bytes(damaged), now)
+    assert [state(host) for host in clear] == [state(host) for host in fast]
+    assert fast[0].is_done

@@ -53,10 +53,26 @@ async def test_everything_is_recorded_and_flushed_before_it_leaves():
         send = rig.cables[0].send
         flushed = []
         rig.cables[0].send = lambda frame: flushed.append(rig.recorded.flushed) or send(frame)
-        rig.machine.to_send.extend([("p0", b"one"), ("p0", b"two")])
+        rig.machine.to_send.extend([("p0", b"one"), ("p0", b"two"), ("p0", b"three")])
         rig.driver.turn([])
-        assert flushed == [2, 2]
-        assert rig.cables[0].arrived() == [b"one", b"two"]
+        assert flushed == [1, 3, 3]
+        assert rig.cables[0].arrived() == [b"one", b"two", b"three"]
+
+
+async def test_the_first_frame_leaves_before_the_machine_is_asked_for_another():
+    """So an answer does not wait until what is said besides has been made."""
+    with rigged() as rig:
+        left = []
+
+        def transmit(now):
+            for frame in (b"one", b"two", b"three"):
+                yield "p0", frame, FrameMeta()
+                left.append(rig.cables[0].arrived())
+
+        rig.machine.transmit = transmit
+        rig.driver.turn([])
+        assert left == [[b"one"], [], []]
+        assert rig.cables[0].arrived() == [b"two", b"three"]
 
 
 async def test_frames_leave_by_the_port_that_the_machine_names():

@@ -878,3 +878,13 @@ def test_requests_and_responses_take_turns(rc):
     assert sent.index("WRITE_ONLY") < sent.index("READ_RESPONSE_LAST")
     rc.receives(write_only(60, b"and back", VA + 8, ack_req=True))
     rc.sends_acks(60, 2)
+
+
+def test_after_a_pause_a_request_does_not_wait_for_an_acknowledgement(rc):
+    """The answer of a ping-pong: what the peer waits for goes first."""
+    for psn in range(3):
+        rc.device.receive(
+            ip_packet(write_only(psn, b"to and", VA, ack_req=True), rc.peers, rc.ours), 0
+        )
+        rc.posts(write(8, 1))
+        assert names(rc) == ["WRITE_ONLY", "ACKNOWLEDGE"]
