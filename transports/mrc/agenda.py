@@ -1,0 +1,63 @@
+"""Which queue pairs of a device have something to do: now, or at some time."""
+
+from collections import deque
+from typing import Protocol
+
+from transports.clock import Ns
+from transports.roce.timers import DeadlineQueue
+
+
+class Sender(Protocol):
+    """What an agenda holds: a queue pair."""
+
+    qp_num: int
+    is_listed: bool  # the agenda's to write
+
+    @property
+    def deadline(self) -> Ns | None: ...
+
+    def expire(self, now: Ns) -> None: ...
+
+
+class Agenda:
+    """Senders that may have a packet, served in turn, and the timers of all."""
+
+    def __init__(self) -> None:
+        self._listed: deque[Sender] = deque()
+        self._deadlines = DeadlineQueue()
+
+    def note(self, sender: Sender) -> None:
+        """Take notice that anything may have happened to `sender`."""
+        if not sender.is_listed:
+            sender.is_listed = True
+            self._listed.append(sender)
+        self._deadlines.note(sender)
+
+    def next_turn(self) -> int | None:
+        """Return the number of the sender whose turn it is; `sent` must follow."""
+        return self._listed[0].qp_num if self._listed else None
+
+    def sent(self, *, anything: bool) -> None:
+        """Take notice of whether it had something: its next turn is after the others' then."""
+        sender = self._listed.popleft()
+        self._deadlines.note(sender)
+        sender.is_listed = anything
+        if anything:
+            self._listed.append(sender)
+
+    @property
+    def deadline(self) -> Ns | None:
+        first = self._deadlines.first()
+        return first[0] if first is not None else None
+
+    def expire(self, now: Ns) -> None:
+        """Let every sender whose time has come know."""
+        while (first := self._deadlines.first()) is not None and first[0] <= now:
+            first[1].expire(now)
+
+    def forget(self, sender: Sender) -> None:
+        """Remove `sender`, which ceases to be."""
+        if sender.is_listed:
+            self._listed.remove(sender)
+            sender.is_listed = False
+        self._deadlines.forget(sender)

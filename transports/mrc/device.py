@@ -1,0 +1,466 @@
+"""A NIC with a port in each plane: whole IP packets in and out, as `transports.machine` has it.
+
+A packet is looked at in this order: IP and UDP headers, destination, opcode, P_Key, queue pair
+and its state, source, and last, because it costs most, the ICRC. What fails is dropped without
+an answer, counted by reason, and has changed nothing. Trimmed packets have no ICRC: what they
+say is a hint, and the worst that it can do is one packet sent too much.
+
+Which port a packet leaves by is `Outgoing.plane`; which one it came by, its destination says.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from transports.clock import MS, Ns
+from transports.mrc.agenda import Agenda
+from transports.mrc.arrivals import Probe, Write, cut_of, write_of
+from transports.mrc.attributes import MAX_PLANES
+from transports.mrc.classes import CE, ECT0, Dscp
+from transports.mrc.config import QpConfig
+from transports.mrc.diagnosis import Diagnosis
+from transports.mrc.endpoint import Addresses, Endpoint, EndpointOut
+from transports.mrc.events import EvProbed, PeerPorts, Refused
+from transports.mrc.frames import Frame, unpack
+from transports.mrc.probing import ProbeOut
+from transports.mrc.qp import Out, QueuePair
+from transports.mrc.refusals import Oddity, RefusalReason
+from transports.mrc.rendering import Renderer, Route
+from transports.mrc.requestor import WriteOut
+from transports.mrc.responder import Nack
+from transports.mrc.sack import Sack
+from transports.roce.memory import MemoryTable
+from transports.roce.regions import MemoryRegion
+from wire.codec import DecodeError, ReadBuffer
+from wire.mrc.opcodes import ENDPOINT_QP, WRITES, MrcOpcode
+from wire.mrc.options import DEFAULTS, WireOptions
+from wire.mrc.packet import MrcPacket
+from wire.roce.bth import BTH
+
+FIRST_QP_NUM = 0x10  # 0 and 1 are not used, 2 is the endpoint. mrc-emu/1, 12.1
+LAST_QP_NUM = 0xFFFFFE
+MASK24 = 0xFFFFFF
+_OPCODES = frozenset(opcode.value for opcode in MrcOpcode)
+_BASE_P_KEY = 0x7FFF  # of 0xFFFF, full members or not
+_ENDPOINT = frozenset({MrcOpcode.ENDPOINT_REQUEST.value, MrcOpcode.ENDPOINT_RESPONSE.value})
+_REQUESTS = WRITES | {MrcOpcode.PROBE.value}
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceConfig:
+    """One NIC: its address in each plane, and one reading of what is disputed."""
+
+    addresses: Addresses  # by plane; None: no such plane
+    options: WireOptions = DEFAULTS
+    port_status_interval: Ns | None = 5 * MS  # None: only changes are told
+    traces: bool = False  # each refused packet, and each stop of a sender, makes an event
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.addresses) <= MAX_PLANES or not any(self.addresses):
+            raise ValueError(f"{len(self.addresses)} planes, legal are 1 to {MAX_PLANES}")
+        for ip in self.addresses:
+            if ip is not None and len(ip) != 16:
+                raise ValueError(f"address {ip.hex()} is not 16 bytes long")
+
+
+class Outgoing(NamedTuple):
+    """One packet to send, and why it is sent."""
+
+    packet: bytes  # IP header to ICRC
+    plane: int  # the port to send it by
+    qp_num: int  # of the sender; 2: the endpoint
+    opcode: MrcOpcode
+    psn: int
+    ev: int
+    transmission: int  # 1: for the first time
+    why: str
+
+
+class Device:
+    """One NIC."""
+
+    def __init__(self, config: DeviceConfig, rng: Random) -> None:
+        self.config = config
+        self.memory = MemoryTable()
+        self.refused: Counter[RefusalReason] = Counter()
+        self.oddities: Counter[Oddity] = Counter()
+        self.received_packets = 0
+        self.sent_packets = 0
+        self.room: int | None = None  # mask of planes whose queue can take a packet; None: all
+        self._rng = rng
+        self._planes = {ip: plane for plane, ip in enumerate(config.addresses) if ip}
+        self._ports = sum(1 << plane for plane in self._planes.values())
+        self._qps: dict[int, QueuePair] = {}
+        self._low: set[int] = set()  # low 16 bits of their numbers
+        self._next_qp_num = FIRST_QP_NUM
+        self._agenda = Agenda()
+        self._events: deque[object] = deque()
+        self._renderer = Renderer(config.options)
+        self._endpoint = Endpoint(config.port_status_interval, config.options.port_mask_base)
+        self._endpoint.ports = self._ports
+        self._diagnosis = Diagnosis(ENDPOINT_QP, self._events)
+
+    # -- the application's side -------------------------------------------------------------
+
+    def alloc_pd(self) -> int:
+        """Return a new protection domain."""
+        return self.memory.alloc_pd()
+
+    def register(
+        self,
+        pd: int,
+        addr: int,
+        buffer: int | bytearray | memoryview,
+        access: int,
+        *,
+        r_key: int | None = None,
+    ) -> MemoryRegion:
+        """Register `buffer`, or that many zero bytes, at `addr`. See MemoryTable.register."""
+        return self.memory.register(pd, addr, buffer, access, r_key=r_key)
+
+    def deregister(self, region: MemoryRegion) -> None:
+        """Forget `region`."""
+        self.memory.deregister(region)
+
+    def create_qp(
+        self, pd: int, *, qp_num: int | None = None, config: QpConfig | None = None
+    ) -> QueuePair:
+        """Return a new queue pair in RESET.
+
+        Its number differs in the low 16 bits from that of any other, since SACKs carry no
+        more. Raise ValueError for a number that is reserved, or in use so far.
+        """
+        if not self.memory.has_pd(pd):
+            raise ValueError(f"pd {pd} was never allocated")
+        if qp_num is None:
+            qp_num = self._new_qp_num()
+        if not FIRST_QP_NUM <= qp_num <= LAST_QP_NUM or qp_num & 0xFFFF in self._low:
+            raise ValueError(
+                f"qp_num {qp_num:#x} is reserved, or another has the same low 16 bits"
+            )
+        qp = QueuePair(
+            qp_num,
+            pd,
+            config or QpConfig(),
+            memory=self.memory,
+            events=self._events,
+            counts=self.oddities,
+            rng=self._rng,
+            agenda=self._agenda,
+            endpoint=self._endpoint,
+            traces=self.config.traces,
+        )
+        self._qps[qp_num] = qp
+        self._low.add(qp_num & 0xFFFF)
+        return qp
+
+    def _new_qp_num(self) -> int:
+        if len(self._low) >= 0xFFFF - FIRST_QP_NUM:
+            raise ValueError("all queue pair numbers are in use")
+        while self._next_qp_num & 0xFFFF in self._low:
+            self._next_qp_num += 1
+            if self._next_qp_num > 0xFFFF:
+                self._next_qp_num = FIRST_QP_NUM
+        return self._next_qp_num
+
+    def destroy_qp(self, qp: QueuePair) -> None:
+        """Forget `qp` and what it still had to send. Its requests make no completions."""
+        del self._qps[qp.qp_num]
+        self._low.discard(qp.qp_num & 0xFFFF)
+        qp.part()
+        self._agenda.forget(qp)
+
+    @property
+    def qps(self) -> tuple[QueuePair, ...]:
+        return tuple(self._qps.values())
+
+    @property
+    def ports(self) -> int:
+        """Return the mask of our planes that are up."""
+        return self._ports
+
+    def set_port(self, plane: int, now: Ns, *, up: bool) -> None:
+        """Take note that a port went up or down, and tell the peers.
+
+        Raise ValueError for a plane without a port.
+        """
+        if plane not in self._planes.values():
+            raise ValueError(f"plane {plane} is none of this device")
+        self._ports = self._ports | 1 << plane if up else self._ports & ~(1 << plane)
+        self._endpoint.set_ports(self._ports, now)
+        for qp in self._qps.values():
+            qp.ports_changed()
+
+    def probe_ev(self, qp: QueuePair, ev: int, now: Ns) -> int | None:
+        """Probe an EV to the host of `qp`'s peer; `EvProbed` tells the outcome.
+
+        Return the id; None with too many unanswered. Raise ValueError before RTR.
+        """
+        if qp.peer is None:
+            raise ValueError(f"QP {qp.qp_num:#x} has no peer yet")
+        plane = qp.layout.plane_of(ev)
+        return self._endpoint.probe(qp.peer.addresses, ev, plane, qp.answers_to, now)
+
+    # -- the driver's side ------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> Ns | None:
+        qps, own = self._agenda.deadline, self._endpoint.deadline
+        if qps is None or own is None:
+            return own if qps is None else qps
+        return min(qps, own)
+
+    def expire(self, now: Ns) -> None:
+        """Let time pass. Calling it early or twice is harmless."""
+        self._endpoint.expire(now)
+        self._agenda.expire(now)
+
+    def events(self) -> Iterator[object]:
+        """Hand out, once and in order, completions, events, and what paths and windows did."""
+        while self._events or self._endpoint.events:
+            while self._events:
+                yield self._events.popleft()
+            while self._endpoint.events:
+                yield self._endpoint.events.popleft()
+        for qp in self._qps.values():
+            if qp.paths is not None:
+                yield from qp.paths.events()
+            if qp.congestion is not None:
+                yield from qp.congestion.events()
+
+    def transmit(self, now: Ns) -> Iterator[Outgoing]:
+        """Hand out what is to be sent now; may be drained in part and resumed."""
+        while (out := self._next(now)) is not None:
+            self.sent_packets += 1
+            yield out
+
+    def counters(self) -> dict[str, int]:
+        """Return what the device counted: packets, refused ones by reason, and oddities."""
+        counts = {"sent_packets": self.sent_packets, "received_packets": self.received_packets}
+        for reason in RefusalReason:
+            if self.refused[reason]:
+                counts[f"refused_{reason.value}"] = self.refused[reason]
+        for oddity in Oddity:
+            if self.oddities[oddity]:
+                counts[oddity.value] = self.oddities[oddity]
+        return counts
+
+    # -- sending ----------------------------------------------------------------------------
+
+    def _next(self, now: Ns) -> Outgoing | None:
+        while (endpoint := self._endpoint.next_out(now)) is not None:
+            out = self._render_endpoint(endpoint)
+            if out is not None:
+                return out
+        agenda = self._agenda
+        while (qp_num := agenda.next_turn()) is not None:
+            qp = self._qps[qp_num]
+            sent = qp.next_out(now, self.room)
+            agenda.sent(anything=sent is not None)
+            rendered = None if sent is None else self._render(qp, sent, now)
+            if rendered is not None:
+                return rendered
+        return None
+
+    def _render(self, qp: QueuePair, out: Out, now: Ns) -> Outgoing | None:
+        """Return a packet; None for an answer while no plane is up."""
+        peer, reverse = qp.peer, qp.reverse
+        assert peer is not None
+        assert reverse is not None
+        stats, renderer = qp.stats, self._renderer
+        stats.packets += 1
+        config = qp.config
+        trimmable = config.trimming and peer.trim_nack
+        if isinstance(out, WriteOut):
+            route, plane = self._route(qp, out.ev, peer.udp_dport)
+            packet = renderer.write(
+                out, peer.qp_num, route, trimmable=trimmable, timestamps=config.timestamps
+            )
+            stats.payload_bytes += out.message.payload_size(out.number)
+            stats.retransmissions += out.transmission > 1
+            return Outgoing(
+                packet, plane, qp.qp_num, out.opcode, out.psn, out.ev, out.transmission, out.why
+            )
+        if isinstance(out, ProbeOut):
+            route, plane = self._route(qp, out.ev, peer.udp_dport)
+            packet = renderer.probe(out, qp.qp_num, peer.qp_num, route, trimmable=trimmable)
+            stats.probes += 1
+            opcode, psn, ev = MrcOpcode.PROBE, out.probe_id, out.ev
+            return Outgoing(packet, plane, qp.qp_num, opcode, psn, ev, 1, out.why)
+        way_back = reverse.next(now)
+        if way_back is None:
+            return None
+        route, plane = self._route(qp, way_back, qp.answers_to)
+        packet = renderer.answer(out, peer.qp_num, route)
+        match out:
+            case Sack():
+                opcode, psn = MrcOpcode.SACK, out.seth.cack_psn
+                stats.sacks += 1
+            case Nack():
+                opcode, psn = MrcOpcode.NACK, out.neth.nack_psn
+                stats.nacks += 1
+            case _:
+                opcode, psn = MrcOpcode.ACKNOWLEDGE, out.psn
+                stats.acks += 1
+        return Outgoing(packet, plane, qp.qp_num, opcode, psn, way_back, 1, out.why)
+
+    def _route(self, qp: QueuePair, ev: int, udp_dport: int) -> tuple[Route, int]:
+        assert qp.peer is not None
+        plane = qp.layout.plane_of(ev)
+        source, destination = self.config.addresses[plane], qp.peer.addresses[plane]
+        assert source is not None
+        assert destination is not None
+        return Route(source, destination, ev, udp_dport), plane
+
+    def _render_endpoint(self, out: EndpointOut) -> Outgoing | None:
+        source, destination = self.config.addresses[out.plane], out.peer[out.plane]
+        if source is None or destination is None:
+            return None
+        traffic_class = Dscp.CONTROL << 2 if out.is_control else Dscp.TRIMMABLE << 2 | ECT0
+        route = Route(source, destination, out.ev, out.udp_dport)
+        packet = self._renderer.other(out.packet, route, traffic_class)
+        bth = out.packet.bth
+        opcode = MrcOpcode(bth.opcode)
+        return Outgoing(packet, out.plane, ENDPOINT_QP, opcode, bth.psn, out.ev, 1, out.why)
+
+    # -- receiving --------------------------------------------------------------------------
+
+    def receive(self, packet: ReadBuffer, now: Ns) -> None:
+        """Take one IP packet, which may be longer than it says. No view of it is kept."""
+        self.received_packets += 1
+        frame = unpack(packet, self.config.options)
+        reason = frame if isinstance(frame, RefusalReason) else self._receive(frame, now)
+        if reason is not None:
+            self.refused[reason] += 1
+            if self.config.traces:
+                self._events.append(Refused(reason))
+
+    def _receive(self, frame: Frame, now: Ns) -> RefusalReason | None:
+        admitted = self._admit(frame)
+        if isinstance(admitted, RefusalReason):
+            return admitted
+        if frame.is_cut:
+            assert admitted is not None
+            return self._receive_cut(admitted, frame, now)
+        if self.config.options.icrc and not frame.icrc_is_right():
+            if frame.has_no_icrc():
+                self._diagnosis.icrc()
+            return RefusalReason.ICRC
+        if admitted is None:
+            return self._receive_endpoint(frame, now)
+        admitted.answers_to = frame.udp_dport
+        if frame.body[0] in WRITES:
+            return self._receive_write(admitted, frame, now)
+        return self._receive_other(admitted, frame, now)
+
+    def _admit(self, frame: Frame) -> QueuePair | RefusalReason | None:  # noqa: PLR0911
+        """Return the queue pair that a packet is for, None for the endpoint, or why not."""
+        if frame.destination not in self._planes:
+            return RefusalReason.DESTINATION_ADDRESS
+        body = frame.body
+        if len(body) < BTH.size:
+            return RefusalReason.TRIMMED_OTHER if frame.is_cut else RefusalReason.MALFORMED
+        opcode, _, p_key, qp_word, _ = BTH.unpack_from(body)
+        if opcode not in _OPCODES:
+            return RefusalReason.OPCODE
+        if frame.is_cut and opcode not in WRITES:
+            return RefusalReason.TRIMMED_OTHER
+        if p_key & _BASE_P_KEY != _BASE_P_KEY:
+            return RefusalReason.P_KEY
+        number = qp_word & MASK24
+        if opcode in _ENDPOINT:
+            return None if number == ENDPOINT_QP else RefusalReason.DEST_QP
+        qp = self._qps.get(number)
+        if qp is None:
+            return RefusalReason.DEST_QP
+        if not (qp.takes_requests if opcode in _REQUESTS else qp.takes_responses):
+            return RefusalReason.QP_STATE
+        return qp if frame.source in qp.peer_addresses else RefusalReason.SOURCE_ADDRESS
+
+    def _receive_write(self, qp: QueuePair, frame: Frame, now: Ns) -> RefusalReason | None:
+        options = self.config.options
+        write = write_of(frame, options)
+        if not isinstance(write, Write):
+            return write
+        if write.has_reserved:
+            self.oddities[Oddity.RESERVED_NONZERO] += 1
+        if write.mig_req:
+            self._diagnosis.bit_order()
+        reason = qp.receive_write(write, now)
+        self._heard(qp, frame, now)
+        return reason
+
+    def _receive_cut(self, qp: QueuePair, frame: Frame, now: Ns) -> RefusalReason | None:
+        cut = cut_of(frame, self.config.options)
+        if isinstance(cut, RefusalReason):
+            return cut
+        reason = qp.receive_cut(cut, now)
+        self._agenda.note(qp)
+        return reason
+
+    def _heard(self, qp: QueuePair, frame: Frame, now: Ns) -> None:
+        """Take note that valid data came on an EV: its plane works, that way at least."""
+        reverse = qp.reverse
+        assert reverse is not None
+        reverse.learn(frame.ev, now)
+        self._agenda.note(qp)
+
+    def _receive_other(self, qp: QueuePair, frame: Frame, now: Ns) -> RefusalReason | None:
+        options = self.config.options
+        try:
+            packet = MrcPacket.unpack(frame.body, options)
+        except DecodeError:
+            return RefusalReason.MALFORMED
+        if packet.has_reserved_bits(frame.body, options):
+            self.oddities[Oddity.RESERVED_NONZERO] += 1
+        bth, reason = packet.bth, None
+        match packet:
+            case MrcPacket(seth=seth) if seth is not None:
+                reason = qp.receive_sack(seth, now, rtx=bth.rtx)
+            case MrcPacket(neth=neth) if neth is not None:
+                reason = qp.receive_nack(neth, now)
+            case MrcPacket(aeth=aeth) if aeth is not None:
+                reason = qp.receive_ack(bth.psn, aeth, now)
+            case MrcPacket(peth=peth) if peth is not None:
+                probe = Probe(peth.probe_id, peth.tx_timestamp, frame.ev, frame.ecn == CE)
+                reason = qp.receive_probe(probe, now)
+                self._heard(qp, frame, now)
+        self._agenda.note(qp)
+        return reason
+
+    def _receive_endpoint(self, frame: Frame, now: Ns) -> RefusalReason | None:
+        options = self.config.options
+        try:
+            packet = MrcPacket.unpack(frame.body, options)
+        except DecodeError:
+            return RefusalReason.MALFORMED
+        if packet.has_reserved_bits(frame.body, options):
+            self.oddities[Oddity.RESERVED_NONZERO] += 1
+        bth = packet.bth
+        told: RefusalReason | PeerPorts | EvProbed | None = None
+        if packet.erth is not None:
+            told = self._endpoint.receive_request(
+                bth.psn, packet.erth, frame, self._planes[frame.destination], now
+            )
+            if told is RefusalReason.PORT_MASK:
+                self._diagnosis.port_mask(
+                    packet.erth.port_status_mask, self._endpoint.planes_of(frame.source)
+                )
+        elif packet.eeth is not None:
+            told = self._endpoint.receive_response(bth.psn, packet.eeth, now)
+            if told is RefusalReason.ENDPOINT_OP:
+                self._diagnosis.eeth_op(packet.eeth.op)
+        if isinstance(told, RefusalReason):
+            return told
+        if told is not None:
+            self._events.append(told)
+        if isinstance(told, PeerPorts):
+            self._take_ports(told)
+        return None
+
+    def _take_ports(self, told: PeerPorts) -> None:
+        for qp in self._qps.values():
+            if qp.peer is not None and qp.peer.addresses == told.peer:
+                qp.ports_changed()

@@ -1,0 +1,226 @@
+"""Host to host: which ports are up, and probes of an EV. OCP MRC 1.0, 7.5.6 (as cited); 12.11.
+
+Best effort: nothing is sent again for want of an answer. A change of a local port is told to
+each peer three times, a round trip apart and on different planes, and all states every 5 ms.
+The newest message by arrival counts.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from transports.clock import MS, Ns
+from transports.mrc.events import EvProbed, PeerPorts
+from transports.mrc.frames import Frame
+from transports.mrc.refusals import RefusalReason
+from transports.mrc.serials import stamp
+from wire.mrc.bth import MrcBth
+from wire.mrc.endpoint import Eeth, EndpointOp, Erth
+from wire.mrc.opcodes import ENDPOINT_QP, MrcOpcode
+from wire.mrc.packet import MrcPacket
+
+PROBE_TIMEOUT: Ns = 2 * MS
+REPEATS = 3
+MAX_PROBES = 1024  # unanswered ones
+Addresses = tuple[bytes | None, ...]
+
+
+class EndpointOut(NamedTuple):
+    """One endpoint packet to send to `peer`."""
+
+    packet: MrcPacket
+    peer: Addresses
+    ev: int
+    plane: int
+    is_control: bool
+    udp_dport: int
+    why: str
+
+
+class _Asked(NamedTuple):
+    ev: int
+    plane: int
+    sent_at: Ns
+
+
+@dataclass(slots=True)
+class EndpointPeer:
+    """One host that queue pairs talk to."""
+
+    addresses: Addresses
+    evs: dict[int, int]  # by plane: on which we talk to it
+    udp_dport: int
+    base_rtt: Ns
+    mask: int  # of its ports, as it said last
+    users: int = 0  # queue pairs
+    repeats: int = 0  # messages about a change that are still to be sent
+    next_at: Ns = 0
+    turn: int = 0  # plane
+
+
+class Endpoint:
+    """The endpoint of one device: QP 2."""
+
+    def __init__(self, interval: Ns | None, mask_base: int) -> None:
+        self.ports = 0  # mask of ours that are up
+        self._interval = interval
+        self._mask_base = mask_base
+        self._peers: dict[Addresses, EndpointPeer] = {}
+        self._by_address: dict[bytes, EndpointPeer] = {}
+        self._next_id = 1
+        self._asked: dict[int, _Asked] = {}
+        # Limit: a driver fetches after each packet; the oldest is lost, as on the way it may be
+        self._out: deque[EndpointOut] = deque(maxlen=4096)
+        self.events: deque[PeerPorts | EvProbed] = deque()
+
+    # -- peers ------------------------------------------------------------------------------
+
+    def meet(
+        self,
+        addresses: Addresses,
+        evs: dict[int, int],
+        udp_dport: int,
+        base_rtt: Ns,
+        now: Ns,
+    ) -> EndpointPeer:
+        """Know a peer, and tell it our ports. One more queue pair uses it."""
+        peer = self._peers.get(addresses)
+        if peer is None:
+            planes = sum(1 << plane for plane, ip in enumerate(addresses) if ip is not None)
+            peer = EndpointPeer(addresses, evs, udp_dport, base_rtt, planes, next_at=now)
+            peer.repeats = 1
+            self._peers[addresses] = peer
+            self._by_address.update((ip, peer) for ip in addresses if ip is not None)
+        peer.users += 1
+        return peer
+
+    def planes_of(self, source: bytes) -> int:
+        """Return how many planes the peer with an address has."""
+        peer = self._by_address.get(source)
+        return 0 if peer is None else len(peer.addresses)
+
+    def part(self, peer: EndpointPeer) -> None:
+        """Forget a peer that no queue pair uses any more."""
+        peer.users -= 1
+        if not peer.users:
+            del self._peers[peer.addresses]
+            for ip in peer.addresses:
+                if ip is not None:
+                    self._by_address.pop(ip, None)
+
+    def set_ports(self, mask: int, now: Ns) -> None:
+        """Take note of which of our ports are up, and tell everybody."""
+        self.ports = mask
+        for peer in self._peers.values():
+            peer.repeats, peer.next_at = REPEATS, now
+
+    # -- probes -----------------------------------------------------------------------------
+
+    def probe(
+        self, peer: Addresses, ev: int, plane: int, udp_dport: int, now: Ns
+    ) -> int | None:
+        """Probe an EV to a host; return the id, or None with too many unanswered."""
+        if len(self._asked) >= MAX_PROBES:
+            return None
+        while self._next_id in self._asked:
+            self._next_id = self._next_id + 1 & 0xFFFF
+        probe_id = self._next_id
+        self._next_id = probe_id + 1 & 0xFFFF
+        self._asked[probe_id] = _Asked(ev, plane, now)
+        bth = MrcBth(MrcOpcode.ENDPOINT_REQUEST, ENDPOINT_QP, probe_id)
+        packet = MrcPacket.make(bth, Erth(EndpointOp.EV_PROBE, tx_timestamp=stamp(now)))
+        self._out.append(EndpointOut(packet, peer, ev, plane, False, udp_dport, "EV probe"))
+        return probe_id
+
+    # -- packets ----------------------------------------------------------------------------
+
+    def receive_request(  # noqa: PLR0911 - one return per check
+        self, psn: int, erth: Erth, frame: Frame, plane: int, now: Ns
+    ) -> RefusalReason | PeerPorts | None:
+        """Take an endpoint request, which came on `plane`."""
+        source = frame.source
+        if erth.op == EndpointOp.EV_PROBE:
+            bth = MrcBth(MrcOpcode.ENDPOINT_RESPONSE, ENDPOINT_QP, psn & 0xFFFF)
+            packet = MrcPacket.make(bth, Eeth(EndpointOp.EV_PROBE, erth.tx_timestamp))
+            back = tuple(source if place == plane else None for place in range(plane + 1))
+            self._out.append(
+                EndpointOut(packet, back, frame.ev, plane, True, frame.udp_dport, "EV probe")
+            )
+            return None
+        if erth.op != EndpointOp.PORT_STATUS_UPDATE:
+            return RefusalReason.ENDPOINT_OP
+        peer = self._by_address.get(source)
+        if peer is None:
+            return RefusalReason.ENDPOINT_PEER
+        mask = erth.port_status_mask
+        if not mask:
+            return RefusalReason.PORT_MASK_ZERO
+        if mask >> self._mask_base << self._mask_base != mask or mask >> (
+            self._mask_base + len(peer.addresses)
+        ):
+            return RefusalReason.PORT_MASK
+        mask >>= self._mask_base
+        if mask == peer.mask:
+            return None
+        before, peer.mask = peer.mask, mask
+        return PeerPorts(peer.addresses, before, mask, now)
+
+    def receive_response(self, psn: int, eeth: Eeth, now: Ns) -> RefusalReason | EvProbed:
+        """Take an endpoint response."""
+        asked = self._asked.get(psn & 0xFFFF)
+        if asked is None or eeth.tx_timestamp != stamp(asked.sent_at):
+            return RefusalReason.RESPONSE_UNKNOWN
+        if eeth.op != EndpointOp.EV_PROBE:
+            return RefusalReason.ENDPOINT_OP
+        del self._asked[psn & 0xFFFF]
+        return EvProbed(psn & 0xFFFF, asked.ev, asked.plane, now - asked.sent_at, now)
+
+    # -- time -------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> Ns | None:
+        times = [peer.next_at for peer in self._peers.values() if self._is_telling(peer)]
+        if self._asked:
+            times.append(next(iter(self._asked.values())).sent_at + PROBE_TIMEOUT)
+        return min(times, default=None)
+
+    def _is_telling(self, peer: EndpointPeer) -> bool:
+        return peer.repeats > 0 or self._interval is not None
+
+    def expire(self, now: Ns) -> None:
+        """Give up probes without an answer."""
+        while self._asked:
+            probe_id, asked = next(iter(self._asked.items()))
+            if asked.sent_at + PROBE_TIMEOUT > now:
+                return
+            del self._asked[probe_id]
+            self.events.append(EvProbed(probe_id, asked.ev, asked.plane, None, now))
+
+    def next_out(self, now: Ns) -> EndpointOut | None:
+        """Return what is to be sent now."""
+        if self._out:
+            return self._out.popleft()
+        for peer in self._peers.values():
+            due = self._is_telling(peer) and peer.next_at <= now
+            if due and (out := self._tell(peer, now)) is not None:
+                return out
+        return None
+
+    def _tell(self, peer: EndpointPeer, now: Ns) -> EndpointOut | None:
+        peer.repeats = max(0, peer.repeats - 1)
+        later = peer.base_rtt if peer.repeats else self._interval
+        peer.next_at = now + (later or 0)
+        planes = [plane for plane in peer.evs if (self.ports & peer.mask) >> plane & 1]
+        if not planes:
+            return None
+        peer.turn += 1
+        plane = planes[peer.turn % len(planes)]
+        probe_id = self._next_id
+        self._next_id = probe_id + 1 & 0xFFFF
+        bth = MrcBth(MrcOpcode.ENDPOINT_REQUEST, ENDPOINT_QP, probe_id)
+        mask = self.ports << self._mask_base & 0xFFFFFFFF
+        erth = Erth(EndpointOp.PORT_STATUS_UPDATE, mask, stamp(now))
+        return EndpointOut(
+            MrcPacket.make(bth, erth), peer.addresses, peer.evs[plane], plane,
+            True, peer.udp_dport, "port status",
+        )  # fmt: skip

@@ -1,0 +1,146 @@
+"""What a device sends, as whole packets: headers, payload, pad, ICRC.
+
+Nearly all of it are WRITEs; they are packed straight into the public `Struct`s of `arrivals`,
+with the head of `frames` before them. All else goes through `wire.mrc.packet`.
+"""
+
+from typing import NamedTuple
+
+from transports.mrc.arrivals import WRITE_BARE, WRITE_TS
+from transports.mrc.classes import ECT0, Dscp
+from transports.mrc.frames import NO_ICRC, Heads
+from transports.mrc.probing import ProbeOut
+from transports.mrc.requestor import WriteOut
+from transports.mrc.responder import Ack, Answer, Nack
+from transports.mrc.sack import Sack
+from transports.roce.psn import MASK
+from wire.codec import ReadBuffer
+from wire.mrc.bth import RTX, TS, A, MrcBth
+from wire.mrc.eths import FTYPE
+from wire.mrc.opcodes import MrcOpcode
+from wire.mrc.options import BthBitOrder, WireOptions
+from wire.mrc.packet import MrcPacket
+from wire.mrc.reliability import Peth
+from wire.roce.eths import IMMDT
+from wire.roce.icrc import ICRC, crc32
+from wire.udp import UDP
+
+_PAD = (b"", b"\0\0\0", b"\0\0", b"\0")  # by length modulo 4
+_OVERHEAD = UDP.size + ICRC.size
+_P_KEY = 0xFFFF
+
+
+class Route(NamedTuple):
+    """Where a packet goes."""
+
+    source: bytes
+    destination: bytes
+    ev: int
+    udp_dport: int
+
+
+class Renderer:
+    """Makes packets of one device."""
+
+    def __init__(self, options: WireOptions) -> None:
+        self._options = options
+        self._heads = Heads(options)
+        m_first = options.bth_bit_order is BthBitOrder.M_SE
+        self._solicited = 0x40 if m_first else 0x80
+
+    def write(
+        self, out: WriteOut, dest_qp: int, route: Route, *, trimmable: bool, timestamps: bool
+    ) -> bytes:
+        """Return a WRITE packet."""
+        message, index = out.message, out.number
+        payload = message.payload(index)
+        size = len(payload)
+        is_last = index == message.packets - 1
+        bits = (size & 3 and 4 - (size & 3)) << 4
+        if is_last and message.wr.solicited:
+            bits |= self._solicited
+        word = out.psn
+        if out.ack_req:
+            word |= A
+        if out.transmission > 1:
+            word |= RTX
+        rqmsn = message.rqmsn & 0xFFFF if message.has_imm else 0
+        msn, wr = message.msn & 0xFFFF, message.wr
+        # The ICRC sees ones in the BTH's reserved byte.
+        qp = dest_qp | 0xFF000000
+        va = message.va(index)
+        if timestamps:
+            middle = bytearray(WRITE_TS.size)
+            WRITE_TS.pack_into(
+                middle, 0, out.opcode, bits, _P_KEY, qp, word | TS, rqmsn, msn,
+                out.stamp, FTYPE, va, wr.r_key, message.length,
+            )  # fmt: skip
+        else:
+            middle = bytearray(WRITE_BARE.size)
+            WRITE_BARE.pack_into(
+                middle, 0, out.opcode, bits, _P_KEY, qp, word, rqmsn, msn,
+                va, wr.r_key, message.length,
+            )  # fmt: skip
+        if is_last and message.has_imm:
+            middle += IMMDT.pack(wr.imm)
+        if not trimmable:
+            dscp = Dscp.NO_TRIM
+        else:
+            dscp = Dscp.TRIMMABLE if out.transmission == 1 else Dscp.TRIMMABLE_RETX
+        return self._packet(route, dscp << 2 | ECT0, middle, payload, _PAD[size & 3])
+
+    def probe(
+        self, out: ProbeOut, qp_num: int, dest_qp: int, route: Route, *, trimmable: bool
+    ) -> bytes:
+        """Return a reliability probe: of the data class, on the EV that it tests."""
+        header = Peth(out.probe_id, qp_num & 0xFFFF, dest_qp & 0xFFFF, out.stamp)
+        packet = MrcPacket.make(MrcBth(MrcOpcode.PROBE, dest_qp, 0), header)
+        dscp = Dscp.TRIMMABLE if trimmable else Dscp.NO_TRIM
+        return self.other(packet, route, dscp << 2 | ECT0)
+
+    def answer(self, out: Answer, dest_qp: int, route: Route) -> bytes:
+        """Return a SACK, NACK or Transport ACK: of the control class."""
+        packet = answer_packet(out, dest_qp)
+        return self.other(packet, route, Dscp.CONTROL << 2)
+
+    def other(self, packet: MrcPacket, route: Route, traffic_class: int) -> bytes:
+        """Return any packet."""
+        body = packet.pack(self._options)
+        body[4] = 0xFF
+        return self._packet(route, traffic_class, body, b"", b"")
+
+    def _packet(
+        self,
+        route: Route,
+        traffic_class: int,
+        middle: bytearray,
+        payload: ReadBuffer,
+        pad: bytes,
+    ) -> bytes:
+        """Join the parts; `middle` begins with a BTH whose reserved byte is ones."""
+        length = _OVERHEAD + len(middle) + len(payload) + len(pad)
+        source, destination, ev, dport = route
+        head = self._heads.get(source, destination, ev, traffic_class, dport, length)
+        if self._options.icrc:
+            crc = crc32(payload, crc32(middle, head.crc))
+            if pad:
+                crc = crc32(pad, crc)
+        else:
+            crc = NO_ICRC
+        middle[4] = 0
+        return b"".join((head.data, middle, payload, pad, ICRC.pack(crc)))
+
+
+def answer_packet(out: Answer, dest_qp: int) -> MrcPacket:
+    """Return the packet of an answer, BTH to payload. OCP MRC 1.0, table 7-6 (as cited)."""
+    match out:
+        case Sack():
+            bth = MrcBth(MrcOpcode.SACK, dest_qp, out.seth.cack_psn, rtx=out.rtx)
+            return MrcPacket.make(bth, out.seth)
+        case Nack():
+            bth = MrcBth(MrcOpcode.NACK, dest_qp, out.neth.nack_psn, rtx=out.rtx)
+            return MrcPacket.make(bth, out.neth)
+        case Ack():
+            return MrcPacket.make(
+                MrcBth(MrcOpcode.ACKNOWLEDGE, dest_qp, out.psn & MASK), out.aeth
+            )
