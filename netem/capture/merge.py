@@ -27,8 +27,10 @@ from netem.topology.outcome import CaptureReport
 from transports.clock import Ns
 from wire.codec import DecodeError
 from wire.pcapng import (
+    SECRETS_WIREGUARD,
     EnhancedPacket,
     InterfaceStatistics,
+    decryption_secrets,
     interface_block,
     interface_statistics,
     read_blocks,
@@ -67,7 +69,8 @@ def merge_folder(path: Path, *, running: bool = False) -> CaptureReport:
         return _merged_before(folder)
     part = folder.capture.with_suffix(".part")
     try:
-        report = merge(readers, part, remarks=remarks, running=running)
+        secrets = b"".join(path.read_bytes() for path in folder.all_secrets())
+        report = merge(readers, part, remarks=remarks, running=running, secrets=secrets)
         part.replace(folder.capture)
     except OSError as error:
         why = f"{CAPTURE} cannot be written: {error.strerror or error}"
@@ -89,8 +92,12 @@ def merge(
     running: bool = False,
     window: int = WINDOW,
     run_size: int = RUN,
+    secrets: bytes = b"",
 ) -> CaptureReport:
-    """Write the frames of all `readers` to `out`; say what is in it and what is missing."""
+    """Write the frames of all `readers` to `out`; say what is in it and what is missing.
+
+    `secrets` are lines of Wireshark's key log: what opens the tunnels of the lab.
+    """
     readers = sorted(readers, key=lambda reader: natural(reader.header.node))
     window = max(window // max(len(readers), 1), LEAST_WINDOW)
     disordered: set[Path] = set()
@@ -103,7 +110,7 @@ def merge(
                     else windowed(reader, window)
                     for reader in readers
                 ]
-                frames = _write(file, readers, streams)
+                frames = _write(file, readers, streams, secrets)
             except OutOfOrderError as error:
                 disordered.add(error.path)
                 continue
@@ -127,7 +134,10 @@ _PARTS = re.compile(r"[0-9]+|[^0-9]+")
 
 
 def _write(
-    file: BinaryIO, readers: Sequence[SpoolReader], streams: Sequence[Iterator[SpoolRecord]]
+    file: BinaryIO,
+    readers: Sequence[SpoolReader],
+    streams: Sequence[Iterator[SpoolRecord]],
+    secrets: bytes,
 ) -> int:
     """Write a whole pcapng file; return how many frames are in it."""
     found = {port.name: port for reader in readers for port in reader.header.ports}
@@ -135,6 +145,8 @@ def _write(
     numbers = {port.name: number for number, port in enumerate(ports)}
     file.write(section_header())
     file.writelines(interface_block(port.name, describe(port)) for port in ports)
+    if secrets:
+        file.write(decryption_secrets(SECRETS_WIREGUARD, secrets))
     timed = [
         _timed(reader, stream, [numbers[port.name] for port in reader.header.ports])
         for reader, stream in zip(readers, streams, strict=True)

@@ -106,6 +106,11 @@ class RunFolder:
         """Return where a gateway writes what opens its tunnels: Wireshark's key log."""
         return self.nodes / f"{_as_file(name)}{SECRETS_SUFFIX}"
 
+    def all_secrets(self) -> list[Path]:
+        """Return the key logs that are there, in the order of their names."""
+        found = self.nodes.glob(f"*{SECRETS_SUFFIX}")
+        return sorted(path for path in found if path.is_file())
+
     def write_result(self, result: RunResult) -> None:
         """Write run.json whole or not at all; raise RunFolderError where it cannot be."""
         text = msgspec.json.format(msgspec.json.encode(result), indent=2)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -44,7 +45,7 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) 
             column.lstrip(">"), justify="right" if right else "left", overflow="fold"
         )
     for row in rows:
-        view.add_row(*(str(cell) for cell in row))
+        view.add_row(*(escape(str(cell)) for cell in row))
     console().print(view)
 
 

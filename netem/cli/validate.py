@@ -54,6 +54,9 @@ def command(
     sids = [(n.name, *one.split(" ", 1)) for n in facts.nodes for one in n.sids]
     if sids:
         show.table("", ("node", "SID", "behaviour"), sids)
+    tunnels = [(n.name, one) for n in facts.nodes for one in n.tunnel]
+    if tunnels:
+        show.table("", ("gateway", "tunnel and peers"), tunnels)
     for path in facts.paths:
         led = f" by {', '.join(path.segments)}" if path.segments else ""
         click.echo(

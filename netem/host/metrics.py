@@ -33,6 +33,11 @@ _COUNTERS = {
     "paused": ("", "PausedNs"),
     "storms": ("q", "StormDetected"),
     "encapsulated": ("srv6", "encapsulated"),
+    "tunnelled": ("overlay", "data_sent"),
+    "sessions": ("overlay", "sessions"),
+    "roams": ("overlay", "moves"),
+    "cookies": ("overlay", "refused_cookie_sent"),
+    "tunnel_refused": ("overlay", "refused_"),
 }
 _HEADROOM_DROPS = "pg", "DropPkts"
 _DEPTH = "q", "WatermarkBytes"

@@ -76,6 +76,8 @@ def needs(plan: Plan | None = None) -> Iterator[str]:
         yield "bridge"
     if plan is not None and any(node.kind == "guest" for node in plan.nodes):
         yield from ("bridge", "tap", "qemu_guest")
+    if plan is not None and any(node.tunnel is not None for node in plan.nodes):
+        yield "tap"
     if plan is not None:
         yield from _needs_of_tc(plan)
 

@@ -3,7 +3,7 @@
 A plan names a next hop by its port and MAC; the kernel wants an address. That of a neighbour
 with this MAC is taken where the plan knows one, else one is made up from the MAC, which no
 packet ever carries: on the link, with a permanent row in the neighbour table. IPv4 goes by the
-same IPv6 next hops (RFC 5549).
+same IPv6 next hops (RFC 5549). A tunnel has no MAC: the interface says it all.
 
 What the kernel cannot do is refused, never approximated: `unsupported` has the list.
 """
@@ -115,7 +115,7 @@ class _Hops:
         """Yield what makes hops known that the neighbour table of the plan does not have."""
         for hop in dict.fromkeys(hops):
             self._order.append(hop)
-            if hop in self._known:
+            if hop in self._known or not hop.mac:
                 continue
             address, on = self.ipv6(hop), ("dev", self._interfaces[hop.port])
             yield ("route", "add", f"{address}/128", *on)
@@ -130,6 +130,8 @@ class _Hops:
         return str(IPv4Address(_MADE_UP_IPV4 | self._order.index(hop) + 1))
 
     def via(self, hop: NextHop, *, is_ipv4: bool) -> Words:
+        if not hop.mac:  # into a tunnel: there is nobody to name
+            return ("dev", hop.port)
         family = ("inet6",) if is_ipv4 else ()
         return ("via", *family, self.ipv6(hop), "dev", self._interfaces[hop.port])
 

@@ -10,6 +10,7 @@ What the namespaces look like inside:
       with `stack: kernel`      and kp0: a TAP with the port's MAC and addresses, for the kernel
     host (datagram mode)        p0: the kernel's, with addresses
     linux                       the same, and forwarding: routes, SIDs, paths (`routes`)
+      with a tunnel             and wg0: a TUN of the node's process, behind some of the routes
     bridge                      e0, e1 ...: ports of br0, a learning bridge without opinions
     wire (kernel to kernel)     a, b: towards the link's ends `a` and `b`
 
@@ -30,6 +31,7 @@ from netem.impair.ports import kernel_shares
 from netem.kernel import links, offloads, routes, sysctl, tc
 from netem.kernel.namespaces import control_socket, inside
 from netem.kernel.run import KernelError, Running, start_batch
+from netem.topology.overlay_plan import TunnelPlan
 from netem.topology.plan import LinkPlan, NodePlan, Plan, PortPlan
 
 BRIDGE = "br0"
@@ -370,6 +372,8 @@ def _node(node: NodePlan, indexes: Iterator[int] | None) -> Iterator[Step]:
             yield from _own_port(name, port.name)
             if has_stack:
                 yield from _kernel_port(node, port, indexes)
+    if node.tunnel is not None:
+        yield from _tunnel(name, node.tunnel)
     yield from (_ip(name, *words) for words in _routes(node, is_kernel=is_kernel))
 
 
@@ -382,6 +386,23 @@ def _routes(node: NodePlan, *, is_kernel: bool) -> Iterator[tuple[str, ...]]:
     if node.kind == "host" and node.stack != "none":
         return routes.host(node, {port.name: tap_name(port.name) for port in node.ports})
     return iter(())
+
+
+def _tunnel(node: str, tunnel: TunnelPlan) -> Iterator[Step]:
+    """Make the interface of a tunnel, whose process is the node's.
+
+    It has no multicast before the node forwards, and so reports no groups.
+    """
+    on = ("dev", tunnel.interface)
+    make = ("tuntap", "add", *on, "mode", "tun", "vnet_hdr")
+    quiet = ("link", "set", *on, "mtu", str(tunnel.mtu), "multicast", "off")
+    for words in (make, quiet):
+        yield Command(Stage.INTERFACE, node, words)
+    yield _ip(node, "link", "set", *on, "up")
+    for address in tunnel.addresses:
+        is_v6 = ":" in address
+        bits, flags = (128, ("nodad",)) if is_v6 else (32, ())
+        yield _ip(node, "addr", "add", f"{address}/{bits}", *on, *flags)
 
 
 def _bridge(node: str) -> Iterator[Step]:

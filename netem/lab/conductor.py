@@ -46,10 +46,12 @@ from netem.lab.job import Job, Outcome, ToLauncher
 from netem.lab.lives import Lives
 from netem.lab.programs import Programs
 from netem.node import tc
+from netem.node.build import build
 from netem.node.client import ControlError, NodeClient, connect
 from netem.node.excerpt import excerpt
 from netem.node.process import node_process, wire_process
 from netem.node.warm import warm_up
+from netem.overlay.build import build as build_gateway
 from netem.topology.outcome import NodeReport
 from netem.topology.plan import EventPlan
 
@@ -102,10 +104,17 @@ def _runs(job: Job, budget: Budget, programs: Programs) -> dict[str, Callable[[]
     plan, folder = job.plan, job.folder
     runs: dict[str, Callable[[], None]] = {}
     for node in plan.nodes:
-        if node.kind in IMPAIRED_BY_US:
+        if node.kind in IMPAIRED_BY_US or node.tunnel is not None:
             part = excerpt(plan, node.name)
             runs[node.name] = partial(
-                node_process, part, node.name, RUNTIME, folder, job.epoch, budget=budget
+                node_process,
+                part,
+                node.name,
+                RUNTIME,
+                folder,
+                job.epoch,
+                budget=budget,
+                build=build if node.tunnel is None else build_gateway,
             )
         elif node.kind == "guest":
             runs[node.name] = programs.guest(node)
@@ -412,8 +421,9 @@ class _Conductor:
             _tell(self._channel, message)
 
     def _is_ours(self, name: str) -> bool:
-        kinds = {node.name: node.kind for node in self._plan.nodes}
-        return kinds.get(name, "host") in IMPAIRED_BY_US
+        """Say whether a process speaks to us: of nodes those of ours, and all others."""
+        node = next((node for node in self._plan.nodes if node.name == name), None)
+        return node is None or node.kind in IMPAIRED_BY_US or node.tunnel is not None
 
     def _emulated_since(self, started: int) -> int:
         return max(0, time.monotonic_ns() - started) // self._plan.dilation
@@ -427,6 +437,9 @@ def hosts_text(job: Job) -> str:
         if node.switch is not None:
             own.append((node.switch.address, node.switch.address_v4))
         lines.extend(f"{ip} {node.name}" for pair in own for ip in pair if ip)
+        if (tunnel := node.tunnel) is not None:
+            name = f"{node.name}.{tunnel.interface}"
+            lines.extend(f"{ip} {name}" for ip in tunnel.addresses)
     return "\n".join(lines) + "\n"
 
 

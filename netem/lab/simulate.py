@@ -22,7 +22,14 @@ def simulate(plan: Plan, folder: RunFolder, progress: Progress) -> tuple[RunResu
     """
     header = lab_header(plan, EPOCH)
     with Spool(folder.spool("sim"), header, limit=plan.capture.max_bytes) as spool:
-        outcome = world.run(plan, spool, progress=lambda _, done, total: progress(done, total))
+        outcome = world.run(
+            plan,
+            spool,
+            progress=lambda _, done, total: progress(done, total),
+            epoch=EPOCH,
+        )
+    for name, text in outcome.secrets.items():
+        folder.secrets(name).write_text(text, encoding="ascii")
     with open_log(folder, has_samples=plan.sample is not None) as log:
         for event in outcome.events:
             log.add(event.at, event.node, event.event, event.fields)

@@ -11,14 +11,14 @@ from random import Random
 
 from netem.capture.budget import Budget
 from netem.capture.runfolder import RunFolder
+from netem.host.gateway import names_of, tunnel_of
+from netem.host.tunnel import TunnelMachine
 from netem.impair.schedule import Agenda
 from netem.node.build import Node, NodeConfig
 from netem.node.driver import Tell
 from netem.node.turns import Turns
 from netem.overlay.driver import TunnelDriver
-from netem.overlay.machine import TunnelMachine
 from netem.overlay.outer import Outer
-from netem.overlay.tunnels import names_of, tunnel_of
 from netem.sockets.tun import Tun
 
 

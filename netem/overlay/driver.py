@@ -17,22 +17,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
+from netem.host.tunnel import TunnelMachine
 from netem.impair.schedule import Agenda, End
 from netem.node.driver import Driver, Tell
 from netem.node.turns import Turns
-from netem.overlay.machine import TunnelMachine
 from netem.overlay.outer import SEGMENTS, TRAIN_BYTES, Arrived, Outer, Sent, Train
 from netem.overlay.paths import Paths
 from netem.sockets.tun import Outbound, Tun
-from netem.switch.forward.errors import TOO_BIG, Errors
+from netem.switch.forward.errors import NO_ADDRESS, TOO_BIG, Errors
 from netem.topology.overlay_plan import MovePlan
 from transports.clock import Ns
 from transports.overlay import inner
 from transports.overlay.events import Delivered, KeyLog, Undeliverable
 from transports.srv6.outcome import Problem
-from wire.icmpv6 import Icmpv6Type, UnreachableCode
 
-_NOWHERE = Problem(Icmpv6Type.DESTINATION_UNREACHABLE, UnreachableCode.ADDRESS)
 _SMALLEST_IPV6 = 1280  # below it nobody may be told to stay. RFC 8200, section 5
 
 
@@ -182,7 +180,7 @@ class TunnelDriver(Driver):
                     if self._keep_secrets is not None:
                         self._keep_secrets(text)
                 case Undeliverable(packet=packet):
-                    self._answer(packet, _NOWHERE, now)
+                    self._answer(packet, NO_ADDRESS, now)
                 case _:
                     self._node.note(event, now)
         return False

@@ -14,12 +14,12 @@ from random import Random
 from typing import Self
 
 from netem.clock import RealClock
+from netem.host.tunnel import TunnelMachine
 from netem.impair.schedule import NOTHING
 from netem.kernel import links
 from netem.kernel.namespaces import control_socket
 from netem.node.turns import Turns
 from netem.overlay.driver import TunnelDriver
-from netem.overlay.machine import TunnelMachine
 from netem.overlay.outer import Outer
 from netem.sockets.timer import Timer, be_punctual
 from netem.sockets.tun import Tun

@@ -35,6 +35,7 @@ from netem.impair.ports import is_paced, qp_notes
 from netem.impair.schedule import Agenda, Schedule, comes_back, fates
 from netem.sim.actors import Actor, Direction
 from netem.sim.express import open_ways
+from netem.sim.gateway import GatewayNode
 from netem.sim.nodes import BridgeNode, Node
 from netem.switch.forwarder import HEAD
 from netem.switch.nic import Nic
@@ -88,6 +89,7 @@ class SimOutcome:
     trouble: str = ""  # one line: why it did not come to its end, if it did not
     notes: list[str] = field(default_factory=list)  # what stands in for what
     faults: list[FaultReport] = field(default_factory=list)  # nodes that were killed, restarted
+    secrets: dict[str, str] = field(default_factory=dict)  # key logs of gateways
 
 
 def run(
@@ -97,15 +99,17 @@ def run(
     until: Ns | None = None,
     progress: Callable[[Ns, int, int], None] | None = None,
     express: bool = True,
+    epoch: Ns = 0,
 ) -> SimOutcome:
     """Run the plan to its end, or for at most `until` of emulated time: the lab's limit.
 
     `progress` is called now and then with the time and how many of how many flows are done.
     Ctrl-C ends the run in order. Without `express` every frame takes every turn: the definition
-    of what comes out, for tests. Raise CannotSimulateError before anything happens.
+    of what comes out, for tests. `epoch` is the Unix time of
+    emulated time 0. Raise CannotSimulateError before anything happens.
     """
     limit = round(plan.limit_s * S) if until is None else until
-    return _World(plan, sink, express=express).run(limit, progress)
+    return _World(plan, sink, express=express, epoch=epoch).run(limit, progress)
 
 
 class _Appointment(NamedTuple):
@@ -136,8 +140,9 @@ _Record = tuple[Ns, int, bool, int, str, ReadBuffer, str, bool]
 class _World:
     """The state of one simulation."""
 
-    def __init__(self, plan: Plan, sink: Sink, *, express: bool = True) -> None:
+    def __init__(self, plan: Plan, sink: Sink, *, express: bool = True, epoch: Ns = 0) -> None:
         self._plan = plan
+        self._epoch = epoch
         self._express = express
         self._sink = sink
         self._coordinator = Coordinator(plan)
@@ -186,6 +191,9 @@ class _World:
             case "bridge":
                 self._note(f"{node.name}: bridge node, simulated as our learning switch")
                 return BridgeNode(node)
+            case "linux" if node.tunnel is not None:
+                self._note(f"{node.name}: gateway, simulated without a kernel")
+                return GatewayNode(node, self._epoch, express=self._express)
             case "linux":
                 self._note(f"{node.name}: kernel router, simulated as our switch")
                 return Switch(node, express=self._express)
@@ -283,6 +291,11 @@ class _World:
             trouble,
             self._notes,
             fates(self._plan.events, self._fates),
+            {
+                actor.name: "".join(actor.machine.secrets)
+                for actor in self._actors.values()
+                if isinstance(actor.machine, GatewayNode) and actor.machine.secrets
+            },
         )
 
     def _run(self, limit: Ns, progress: Callable[[Ns, int, int], None] | None) -> str:
@@ -327,7 +340,8 @@ class _World:
         for actor in self._alive():
             if any(way.egress.deadline is not None for way in actor.out.values()):
                 return False
-            if isinstance(actor.machine, Switch) and not actor.machine.is_empty(self._now):
+            machine = actor.machine
+            if isinstance(machine, Switch | GatewayNode) and not machine.is_empty(self._now):
                 return False
         return True
 

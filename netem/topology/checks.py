@@ -17,6 +17,8 @@ from netem.topology.model import MAX_IN_SEGMENT, MAX_ROUTES, Lab
 from netem.topology.mtu import mtu_sum
 from netem.topology.names import NameRefusedError, Names, check_port_name, split_port
 from netem.topology.node_checks import memory, node_problems, sid_problems
+from netem.topology.overlay import Overlay
+from netem.topology.overlay_checks import overlay_problems
 from netem.topology.oversize import too_small
 from netem.topology.routing import Ground, Routing
 from netem.topology.settings import (
@@ -78,11 +80,15 @@ def check(lab: Lab, problems: list[str]) -> None:
         return
     srv6 = Srv6(lab, wiring, routing, {})
     problems.extend(sid_problems(lab, wiring, srv6))
+    of_overlay = list(overlay_problems(lab, wiring, routing))
+    problems.extend(of_overlay)
+    has_overlay = lab.overlay is not None and not of_overlay
+    overlay = Overlay(lab, wiring, routing) if has_overlay else None
     if not of_nodes:
         problems.extend(_memory_problems(lab, names, wiring))
     if was_readable:
         ground = Ground(names, wiring, routing)
-        WorkloadCheck(lab, ground, srv6, problems).check()
+        WorkloadCheck(lab, ground, srv6, problems, overlay).check()
     check_faults(lab, names, problems)
     _check_capture(lab, names, problems)
 

@@ -39,6 +39,8 @@ class Calibration(NamedTuple):
     switch_received: int = 8_000  # a switch of ours: forwarding, queue ...
     switch_sent: int = 12_000  # ... and marks, socket, spool
     wire: int = 30_000  # a wire process, one frame in and out
+    tunnel_received: int = 15_000  # a gateway: TUN, cipher, UDP socket; half for each side
+    tunnel_sent: int = 15_000
 
 
 DEFAULT_CALIBRATION = Calibration()
@@ -115,7 +117,8 @@ class Need(NamedTuple):
 def need(streams: Iterable[Stream], kinds: Mapping[str, str], calibration: Calibration) -> Need:
     """Return the least factor at which the host can carry the streams.
 
-    `kinds` says of each node how it handles a packet: frame, datagram, bridge, wire or switch.
+    `kinds` says of each node how it handles a packet: frame, datagram, bridge, wire, switch or
+    tunnel.
     """
     sent = {
         "frame": calibration.frame_sent,
@@ -123,6 +126,7 @@ def need(streams: Iterable[Stream], kinds: Mapping[str, str], calibration: Calib
         "bridge": calibration.bridge,
         "wire": calibration.wire,
         "switch": calibration.switch_sent,
+        "tunnel": calibration.tunnel_sent,
     }
     received = {
         "frame": calibration.frame_received,
@@ -130,6 +134,7 @@ def need(streams: Iterable[Stream], kinds: Mapping[str, str], calibration: Calib
         "bridge": 0,
         "wire": 0,
         "switch": calibration.switch_received,
+        "tunnel": calibration.tunnel_received,
     }
     load = dict.fromkeys(kinds, 0.0)
     for stream in streams:

@@ -42,6 +42,11 @@ FABRIC_METRICS = {
     "settled_queue": "bytes in the fullest queue, typically; only with `sample`",
     "paths_used": "directions between two switches or routers that carried frames",
     "encapsulated": "packets that hosts led by segments",
+    "tunnelled": "packets that gateways sent through tunnels",
+    "sessions": "sessions that gateways began with each other, counted at both ends",
+    "roams": "peers that were heard from another place than before",
+    "cookies": "handshakes that a gateway under load answered with a cookie",
+    "tunnel_refused": "datagrams and packets that tunnels refused",
 }
 METRICS = FLOW_METRICS | FABRIC_METRICS
 # Whole numbers, but for these.

@@ -28,6 +28,7 @@ from netem.topology.expectations import (
 from netem.topology.fabric_model import FabricKind, FabricSpec
 from netem.topology.fault_model import FaultKind, FaultSpec, TimedSpec, parse_flow
 from netem.topology.link_model import LinkKeys, LinkKind, LinkSpec
+from netem.topology.overlay_model import OverlaySpec
 from netem.topology.plan import Mode, Op, Stack
 from netem.topology.reading import (
     BAD,
@@ -348,6 +349,7 @@ class Lab(Spec, frozen=True, kw_only=True):
     ] = field(default_factory=dict)
     workload: Annotated[tuple[ItemSpec, ...], Items(Keys(ItemSpec), MAX_ITEMS)] = ()
     srv6: Annotated[Srv6Spec | None, Keys(Srv6Spec)] = None
+    overlay: Annotated[OverlaySpec | None, Keys(OverlaySpec)] = None
     faults: Annotated[tuple[FaultSpec | TimedSpec, ...], Items(FaultKind(), MAX_ITEMS)] = ()
     expect: Annotated[tuple[tuple[Bound, ...], ...], Items(ExpectKind(), MAX_ITEMS)] = ()
     sample: Annotated[Ns | None, Or("none", None, TIME)] = None

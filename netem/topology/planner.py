@@ -33,6 +33,7 @@ from netem.topology.link_model import LinkSpec
 from netem.topology.model import Lab, NodeSpec, TransportSpec
 from netem.topology.mtu import mtu_sum
 from netem.topology.names import Names, plane_of
+from netem.topology.overlay import Overlay
 from netem.topology.plan import (
     CapturePlan,
     ChangePlan,
@@ -63,7 +64,7 @@ from netem.topology.settings import (
 )
 from netem.topology.shape import changed, written_keys
 from netem.topology.srv6 import Srv6, plane_of_router
-from netem.topology.switch_plan import NicPlan, SwitchPlan
+from netem.topology.switch_plan import NextHop, NicPlan, RoutePlan, SwitchPlan
 from netem.topology.switches import nic_plan, switch_plan, trim_how
 from netem.topology.wiring import Wiring, node_of
 from netem.topology.workload import Pairing
@@ -101,6 +102,9 @@ class _Planner:
         }
         self._srv6 = Srv6(lab, self._wiring, self._routing, self._macs)
         self._routes = Routes(self._wiring, self._routing, self._srv6, self._macs, self._ips)
+        self._overlay = (
+            None if lab.overlay is None else Overlay(lab, self._wiring, self._routing)
+        )
         self._touched = self._touched_ports()
         self._egresses = {port: self._egress_of(port) for port in self._link_of}
         self._nics: dict[str, NicPlan | None] = {}  # by switch
@@ -146,6 +150,7 @@ class _Planner:
             remarks=(
                 *remarks(lab, self._egresses, dilation, needed),
                 *congestion.remarks(lab),
+                *self._outside(),
             ),
         )
 
@@ -186,6 +191,7 @@ class _Planner:
     def _announce_routers(self) -> None:
         """Tell the routes which addresses routers have."""
         has_v4 = any(traits.family == "ipv4" for traits in self._hosts.values())
+        has_v4 |= self._overlay is not None and self._overlay.spec.family == "ipv4"
         for name in self._wiring.routers:
             spec = self._specs[name]
             plane = plane_of_router(spec)
@@ -202,7 +208,8 @@ class _Planner:
             ports=tuple(self._port(port) for port in self._wiring.ports[name]),
         )
         if name not in self._hosts:
-            return replace(node, switch=self._switch(name, spec))
+            node = replace(node, switch=self._switch(name, spec))
+            return self._with_tunnel(node) if self._is_gateway(name) else node
         host = self._hosts[name]
         return replace(
             node,
@@ -236,6 +243,43 @@ class _Planner:
             sids=self._srv6.sids(name),
             steer=steer,
         )
+
+    def _is_gateway(self, name: str) -> bool:
+        return self._overlay is not None and name in self._overlay.gateways
+
+    def _with_tunnel(self, node: NodePlan) -> NodePlan:
+        """Give a gateway its tunnel, and lead into it what other sites have."""
+        overlay = self._overlay
+        assert overlay is not None
+        assert node.switch is not None
+        is_v4 = overlay.spec.family == "ipv4"
+        outer = {
+            name: (own.ipv4 or "") if is_v4 else own.ipv6
+            for name, own in self._routes.addresses.items()
+        }
+        inner: dict[str, tuple[str, ...]] = {
+            name: tuple(f"{ip}/{128 if ':' in ip else 32}" for ip in own if ip)
+            for name, own in self._routes.addresses.items()
+        }
+        for port, ip in self._ips.items():
+            prefix = f"{ip}/{128 if ':' in ip else 32}"
+            inner[node_of(port)] = (*inner.get(node_of(port), ()), prefix)
+        tunnel = overlay.plan(node.name, outer, inner)
+        into = (NextHop(tunnel.interface, ""),)
+        led = {prefix: into for peer in tunnel.peers for prefix in peer.allowed_ips}
+        routes = [
+            replace(route, hops=led.pop(route.prefix, route.hops))
+            for route in node.switch.routes
+        ]
+        routes += [RoutePlan(prefix, hops) for prefix, hops in led.items()]
+        return replace(node, switch=replace(node.switch, routes=tuple(routes)), tunnel=tunnel)
+
+    def _outside(self) -> Iterator[str]:
+        """Say which hosts are in no site: they may be meant to be."""
+        if self._overlay is not None:
+            for node in self._overlay.between:
+                if node in self._hosts:
+                    yield f"{node} is outside of every site: no tunnel carries what it sends"
 
     def _cables(self, name: str) -> tuple[Cable, ...]:
         return tuple(
@@ -455,5 +499,6 @@ class _Planner:
         """Return what a packet costs at a node, as a name that Calibration has."""
         if name in self._hosts:
             return self._hosts[name].mode
-        kind = kind_of(self._specs[name])
-        return "switch" if kind == "switch" else "bridge"
+        if self._is_gateway(name):
+            return "tunnel"
+        return "switch" if kind_of(self._specs[name]) == "switch" else "bridge"

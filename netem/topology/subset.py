@@ -15,6 +15,7 @@ from netem.topology.errors import LabError
 from netem.topology.fault_model import FaultSpec, TimedSpec
 from netem.topology.model import ItemSpec, Lab, TopologySpec
 from netem.topology.names import NameRefusedError, Names
+from netem.topology.overlay_model import OverlaySpec
 from netem.topology.settings import source_path
 from netem.topology.srv6_model import is_sid
 from netem.topology.wiring import node_of
@@ -75,7 +76,16 @@ def _cut(lab: Lab, kept: set[str], whole: Names) -> Lab:
             if _is_there(fault, kept, ports, whole) and _has_flow(fault, numbers, kept)
         ),
         capture=replace(lab.capture, links=captured),
+        overlay=_overlay_of(lab, kept),
     )
+
+
+def _overlay_of(lab: Lab, kept: set[str]) -> OverlaySpec | None:
+    """Return the overlay between the gateways that are left; None where it has one end."""
+    if lab.overlay is None:
+        return None
+    sites = {name: site for name, site in lab.overlay.sites.items() if site.gateway in kept}
+    return replace(lab.overlay, sites=sites) if len(sites) > 1 else None
 
 
 def _is_whole(lab: Lab, item: ItemSpec, kept: set[str]) -> bool:

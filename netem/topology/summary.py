@@ -7,6 +7,7 @@ from msgspec import Struct
 from netem.impair.describe import describe, describe_events, describe_fault
 from netem.topology.addresses import gid
 from netem.topology.mtu import mtu_sum, srv6_parts
+from netem.topology.overlay_plan import TunnelPlan
 from netem.topology.plan import (
     EventPlan,
     LinkPlan,
@@ -25,6 +26,7 @@ from netem.topology.units import (
     format_time,
 )
 from netem.topology.wiring import Wiring, role_of
+from transports.overlay.keys import PrivateKey, from_base64, to_base64
 
 ECN_NAMES = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")  # by the two bits. RFC 3168
 
@@ -52,6 +54,7 @@ class NodeSummary(Struct, frozen=True):
     classes: tuple[str, ...]  # of a switch: "0 limit 64KiB, ecn 16KiB to 48KiB, trims"
     routes: int
     sids: tuple[str, ...]  # "fcbb:bb00:1101::/48 uN"
+    tunnel: tuple[str, ...] = ()  # of a gateway: what it is, then its peers
 
 
 class FlowSummary(Struct, frozen=True):
@@ -169,6 +172,7 @@ def _node(links: Mapping[str, LinkPlan], node: NodePlan) -> NodeSummary:
         sids=tuple(
             f"{sid.prefix} {sid.behaviour}" for sid in (switch.sids if switch else node.sids)
         ),
+        tunnel=tuple(_tunnel(node.tunnel)) if node.tunnel is not None else (),
     )
 
 
@@ -192,6 +196,21 @@ def _classes(switch: SwitchPlan) -> Iterator[str]:
             xoff = "dynamic" if queue.pfc.xoff is None else format_size(queue.pfc.xoff)
             words.append(f"pfc {xoff}, headroom {format_size(queue.pfc.headroom)}")
         yield ", ".join(words)
+
+
+def _tunnel(tunnel: TunnelPlan) -> Iterator[str]:
+    """Yield what a tunnel is, then each of its peers; no secrets."""
+    yield (
+        f"{tunnel.interface} of site {tunnel.site}: {', '.join(tunnel.addresses)}, port"
+        f" {tunnel.listen_port}, mtu {tunnel.mtu}, key {_public(tunnel)}"
+    )
+    for peer in tunnel.peers:
+        place = peer.endpoint or "wherever it speaks from"
+        yield f"{peer.name} at {place}: {len(peer.allowed_ips)} allowed IPs"
+
+
+def _public(tunnel: TunnelPlan) -> str:
+    return to_base64(PrivateKey(from_base64(tunnel.private_key)).public)
 
 
 def _port(link: LinkPlan, node: NodePlan, port: PortPlan) -> PortSummary:

@@ -9,6 +9,8 @@ from netem.topology.fault_model import FaultSpec
 from netem.topology.model import ATOMICS, RECEIVE_OPS, ItemSpec, Lab
 from netem.topology.mtu import mtu_sum, srv6_parts
 from netem.topology.names import plane_of
+from netem.topology.overlay import Overlay
+from netem.topology.overlay_checks import crossing_problems
 from netem.topology.oversize import too_small
 from netem.topology.plan import SourceRoute
 from netem.topology.regions import MAX_MEMORY, budget, region_sizes
@@ -33,8 +35,16 @@ MAX_FLOWS = 16_384  # Limit: of a lab; a QP pair costs each end some 10 KiB
 class WorkloadCheck:
     """The checks of one lab's workload."""
 
-    def __init__(self, lab: Lab, ground: Ground, srv6: Srv6, problems: list[str]) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        ground: Ground,
+        srv6: Srv6,
+        problems: list[str],
+        overlay: Overlay | None = None,
+    ) -> None:
         self._lab = lab
+        self._overlay = overlay
         self._ground = ground
         self._srv6 = srv6
         self._pairing = Pairing(ground, lab.seed)
@@ -107,6 +117,9 @@ class WorkloadCheck:
         self._check_parties(item, one_each)
         self._check_families(item, one_each)
         self._check_congestion(item, one_each)
+        if self._overlay is not None:
+            problems = crossing_problems(self._lab, self._overlay, item, one_each)
+            self._problems.extend(problems)
         if (path := source_path(self._lab, item)) is not None:
             self._check_path(item, path, one_each)
         elif item.encaps is not None:

@@ -36,6 +36,7 @@ FIELDS = [
     "infiniband.bth.psn",
     "ip.checksum.status",
     "udp.checksum.status",
+    "wg.type",
     "_ws.malformed",
     "_ws.expert.severity",
     "_ws.expert.message",
@@ -126,11 +127,13 @@ def test_the_opcodes_of_the_lab_are_seen(reading):
 def test_the_beginners_filter_of_tcpdump_shows_the_packets(reading):
     """P12: RoCE made in user space is always visible, and is what a filter says.
 
-    What is led by SRv6 has an outer header in front, where tcpdump does not look further;
-    behind a tag it looks where the filter says so.
+    What is led by SRv6 has an outer header in front, where tcpdump does not look further; nor
+    does it decrypt. Behind a tag it looks where the filter says so.
     """
     roce = sum(
-        bool(theirs["infiniband.bth.opcode"]) and inside(bytes(ours.frame)) == ours.frame
+        bool(theirs["infiniband.bth.opcode"])
+        and not theirs["wg.type"]
+        and inside(bytes(ours.frame)) == ours.frame
         for ours, theirs in zip(reading.ours, reading.theirs, strict=True)
     )
     tagged = any(frame.frame[12:14] == b"\x81\x00" for frame in reading.ours)

@@ -33,6 +33,7 @@ INTERVAL: Ns = MS
 
 TIME_EXCEEDED = Problem(Icmpv6Type.TIME_EXCEEDED, TimeExceededCode.IN_TRANSIT)
 NO_ROUTE = Problem(Icmpv6Type.DESTINATION_UNREACHABLE, UnreachableCode.NO_ROUTE)
+NO_ADDRESS = Problem(Icmpv6Type.DESTINATION_UNREACHABLE, UnreachableCode.ADDRESS)
 NO_PORT = Problem(Icmpv6Type.DESTINATION_UNREACHABLE, UnreachableCode.PORT)
 TOO_BIG = Problem(Icmpv6Type.PACKET_TOO_BIG, 0)
 _UNKNOWN = ParameterProblemCode.UNKNOWN_NEXT_HEADER

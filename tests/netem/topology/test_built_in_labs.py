@@ -28,9 +28,14 @@ FABRIC = {
     "dcqcn-incast", "gid-and-classes",
 }  # fmt: skip
 
+OVERLAY = {
+    "two-sites-overlay", "rc-over-overlay", "overlay-roaming", "overlay-under-load",
+    "overlay-rekey",
+}  # fmt: skip
+
 
 def test_the_labs_that_were_asked_for_are_there():
-    assert set(LABS) >= FOUNDATION | FABRIC
+    assert set(LABS) >= FOUNDATION | FABRIC | OVERLAY
 
 
 @pytest.mark.parametrize("name", LABS)

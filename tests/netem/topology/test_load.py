@@ -38,7 +38,7 @@ def problems(text, **overrides):
 
 LAB_KEYS = (
     "name, fabric, topology, seed, dilation, limit, defaults, transports, workload, srv6,"
-    " faults, expect, sample, capture"
+    " overlay, faults, expect, sample, capture"
 )
 LINK_SUM = (
     "Ethernet 14 | IPv6 40 + UDP 8 + BTH 12 + RETH 16 + ImmDt 4 + payload 4096 + ICRC 4"

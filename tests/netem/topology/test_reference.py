@@ -12,6 +12,7 @@ from netem.topology import (
     fault_model,
     link_model,
     model,
+    overlay_model,
     srv6_model,
     switch_model,
 )
@@ -35,6 +36,7 @@ SPECS = [
     switch_model.QueueKeys, switch_model.EcnKeys, switch_model.PfcKeys, switch_model.TrimKeys,
     switch_model.WatchdogKeys, switch_model.BalanceKeys,
     congestion_model.DcqcnKeys,
+    overlay_model.OverlaySpec, overlay_model.SiteSpec, overlay_model.TimersSpec,
     srv6_model.SidSpec, srv6_model.SteerSpec, srv6_model.Srv6Spec,
     *fabric_model.KINDS.values(),
 ]  # fmt: skip

@@ -28,7 +28,7 @@ class TunnelMachine:
         self.name = name
         self.tunnel = tunnel
         self.sessions = 0  # begun, in either role
-        self.moves = 0  # of endpoints
+        self.moves = 0  # of endpoints that were known
         self.gave_up = 0
         self._peers = dict(peers)
         self._chronicle = Chronicle()
@@ -62,7 +62,7 @@ class TunnelMachine:
                 self.sessions += 1
                 self._tell(now, "session_begun", event.peer, role=event.role.value)
             case EndpointMoved(before=before):
-                self.moves += 1
+                self.moves += before is not None
                 was = "nowhere" if before is None else str(before)
                 self._tell(
                     now, "endpoint_moved", event.peer, before=was, after=str(event.after)
@@ -95,7 +95,7 @@ class TunnelMachine:
             "handshakes_sent": stats.handshakes_sent,
             "handshakes_received": stats.handshakes_received,
             "dropped_events": tunnel.dropped_events,
-            **{f"refused.{reason.value}": tunnel.refused[reason] for reason in Refusal},
+            **{f"refused_{reason.value}": tunnel.refused[reason] for reason in Refusal},
         }
         told = {f"overlay.{name}": count for name, count in counters.items() if count}
         return NodeReport(node=self.name, counters=told)
