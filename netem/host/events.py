@@ -26,6 +26,7 @@ class HostEvent(NamedTuple):
     corrupt_message  flow qp wr why         memory is not what the sender must have sent
     retransmission   qp psn why             the requester went back to `psn`
     comm_established, qp_fatal, sq_drained  qp [why]
+    connected, not_connected  qp [why]; by the communication manager
     unresolved       why                    nobody answered for an address
     """
 

@@ -18,7 +18,10 @@ from wire.codec import ReadBuffer
 
 
 class Host:
-    """One host of a plan. Its queue pairs are connected and receives posted from the start."""
+    """One host of a plan. Its receives are posted, its queue pairs connected, from the start.
+
+    Those of `connect: cm` connect when the run begins.
+    """
 
     def __init__(self, plan: Plan, name: str) -> None:
         self.name = name
@@ -34,7 +37,7 @@ class Host:
     def start(self, now: Ns) -> None:
         """Begin the work that waits for nothing, or only for its time."""
         self._now = now
-        self._workload.start()
+        self._workload.start(now)
 
     def release(self, item: int, now: Ns) -> None:
         """Begin the work that waited for `item`, which is complete on every flow it has."""

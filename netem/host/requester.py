@@ -67,6 +67,7 @@ class FlowRequester:
         self.plan = plan
         self.layout = Layout(plan, peer)
         self.deadline: Ns | None = None  # when the next work wants to begin
+        self.not_connected = ""  # why, where that is so
         self._report = FlowReport(flow=plan.flow, role="requester")
         self._qp = qp
         self._memory = memory
@@ -196,6 +197,8 @@ class FlowRequester:
         status, detail = completion.status.name, completion.detail
         if not self._errors:
             why = detail or f"QP {self.plan.qp_num:#x}"
+            if self.not_connected:
+                why = f"QP {self.plan.qp_num:#x} is not connected: {self.not_connected}"
             self._report.first_error = f"{status}: {why}"
         self._errors[status] = self._errors.get(status, 0) + 1
         if self._errors[status] <= self._chronicle.VERBOSE:

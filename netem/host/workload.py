@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import TypeAlias
 
+from netem.host.connecting import Connecting
 from netem.host.events import RETRANSMISSION, Chronicle
 from netem.host.memory import Memory, Source
 from netem.host.requester import FlowRequester
@@ -34,7 +35,10 @@ class Workload:
     """The queue pairs of one node and what they do."""
 
     def __init__(self, plan: Plan, node: NodePlan, devices: Mapping[str, Port]) -> None:
-        """Make regions and queue pairs, in RTS, with receives posted; nothing is sent."""
+        """Make regions and queue pairs, with receives posted; nothing is sent.
+
+        They are in RTS, but for those that connect when the run begins.
+        """
         self.chronicle = Chronicle()
         self.requesters: dict[QpKey, FlowRequester] = {}
         self.responders: dict[QpKey, FlowResponder] = {}
@@ -43,6 +47,8 @@ class Workload:
         self._released: set[int] = set()
         self._ready: dict[QpKey, FlowRequester] = {}  # may have something to post
         self._waiting: dict[QpKey, Ns] = {}  # for the time of their next work
+        self._connecting = Connecting(node, devices, self.chronicle)
+        self._unconnected: set[QpKey] = set()
         peers = _ends(plan)
         keys = {node.name: _keys(node) for node in plan.nodes}
         for qp_plan in node.qps:
@@ -53,7 +59,12 @@ class Workload:
         device = self._devices[plan.port]
         memory = Memory.register(device, plan.region)
         key = plan.port, plan.qp_num
-        qp = self._qps[key] = _connected(device, memory.pd, plan)
+        qp = self._qps[key] = _made(device, memory.pd, plan)
+        if plan.service is None:
+            _connect(qp, plan)
+        else:
+            self._connecting.add(plan, qp)
+            self._unconnected.add(key)
         if plan.role == "requester":
             source = Source.register(device, memory.pd, plan)
             self.requesters[key] = FlowRequester(
@@ -66,8 +77,9 @@ class Workload:
 
     # -- the application's side ------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, now: Ns) -> None:
         """Let work begin that waits for nothing, or only for its time."""
+        self._connecting.start(now)
         self._ready = dict(self.requesters)
 
     def release(self, item: int) -> None:
@@ -109,11 +121,14 @@ class Workload:
 
     @property
     def deadline(self) -> Ns | None:
-        """When planned work wants to begin, or None."""
-        return min(self._waiting.values()) if self._waiting else None
+        """When planned work wants to begin, or a message wants to be said again; or None."""
+        soonest = min(self._waiting.values()) if self._waiting else None
+        due = self._connecting.deadline
+        return due if soonest is None or (due is not None and due < soonest) else soonest
 
     def expire(self, now: Ns) -> None:
-        """Let work begin whose time has come."""
+        """Let work begin whose time has come, and who connects wait no longer."""
+        self._connecting.expire(now)
         for key, at in [*self._waiting.items()]:
             if at <= now:
                 del self._waiting[key]
@@ -131,15 +146,31 @@ class Workload:
             for port, device in self._devices.items():
                 for event in device.events():
                     self._take(port, event, now)
+            if self._connecting.is_used:
+                self._look_for_connected(now)
             if not self._ready:
                 return
             ready, self._ready = self._ready, {}
             for key, requester in ready.items():
+                if key in self._unconnected:
+                    continue
                 requester.post(now, self._released)
                 if requester.deadline is not None:
                     self._waiting[key] = requester.deadline
 
+    def _look_for_connected(self, now: Ns) -> None:
+        for port, qp_num, why in self._connecting.settled(now):
+            key = port, qp_num
+            self._unconnected.discard(key)
+            if why:
+                self.chronicle.add(now, "not_connected", qp=qp_num, why=why)
+            if (requester := self.requesters.get(key)) is not None:
+                requester.not_connected = why
+                self._ready[key] = requester
+
     def _take(self, port: str, event: Event, now: Ns) -> None:
+        if self._connecting.take(port, event, now):
+            return
         match event:
             case WorkCompletion(wr_id=wr_id, qp_num=qp_num) if wr_id & RECEIVE:
                 self.responders[port, qp_num].complete(event, now)
@@ -202,8 +233,8 @@ def _unused(keys: set[int]) -> int:
     return index << 8
 
 
-def _connected(device: Port, pd: int, plan: QpPlan) -> QueuePair:
-    """Return a new queue pair, connected as the plan says and ready to send."""
+def _made(device: Port, pd: int, plan: QpPlan) -> QueuePair:
+    """Return a new queue pair in INIT."""
     qp = device.create_qp(
         pd,
         qp_num=plan.qp_num,
@@ -215,6 +246,11 @@ def _connected(device: Port, pd: int, plan: QpPlan) -> QueuePair:
         ),
     )
     qp.modify(QpState.INIT, 0, pkey_index=0, port_num=1, qp_access_flags=plan.qp_access)
+    return qp
+
+
+def _connect(qp: QueuePair, plan: QpPlan) -> None:
+    """Take a queue pair to RTS, connected as the plan says."""
     handle = AddressHandle(
         ip_address(plan.local_ip).packed,
         ip_address(plan.remote_ip).packed,
@@ -240,4 +276,3 @@ def _connected(device: Port, pd: int, plan: QpPlan) -> QueuePair:
         rnr_retry=plan.rnr_retry,
         max_rd_atomic=plan.max_rd_atomic,
     )
-    return qp

@@ -41,6 +41,8 @@ from netem.topology.workload_checks import WorkloadCheck
 from transports.clock import US
 
 Ends = tuple[str, str]
+# Code. A REQ says the ACK timeout as one more than the packet life time, which has a code, too.
+SHORTEST_BY_CM = 2
 MIN_SAMPLE = 1 * US  # ours: what 400 Gbit/s need for some ten packets
 
 
@@ -57,6 +59,7 @@ def check(lab: Lab, problems: list[str]) -> None:
     ends = [_ends(lab, link, used, problems) for link in lab.topology.links]
     of_nodes = list(node_problems(lab))
     problems.extend(of_nodes)
+    problems.extend(_connect_problems(lab))
     problems.extend(_mtu_problems(lab))
     problems.extend(congestion.problems(lab))
     sound = [pair for pair in ends if pair is not None]
@@ -201,6 +204,16 @@ def _root(root: dict[str, str], name: str) -> str:
         root[name] = root[root[name]]
         name = root[name]
     return name
+
+
+def _connect_problems(lab: Lab) -> Iterator[str]:
+    """Yield an ACK timeout that the communication manager cannot say."""
+    for name, transport in lab.transports.items():
+        if transport.connect == "cm" and transport.timeout < SHORTEST_BY_CM:
+            yield (
+                f"transports.{name}.timeout: {transport.timeout} cannot be agreed on by the"
+                f" communication manager; with connect: cm legal is {SHORTEST_BY_CM} to 31"
+            )
 
 
 def _mtu_problems(lab: Lab) -> Iterator[str]:

@@ -18,6 +18,7 @@ from netem.topology.workload import Pair, Pairing
 from transports.roce.congestion.control import CongestionConfig
 from transports.roce.regions import REMOTE, Access
 
+FIRST_SERVICE = 1024  # ports of rdma_cm, one for each connection; MAX_FLOWS fit behind it
 ALL_RIGHTS = int(Access.LOCAL_WRITE | REMOTE)
 
 
@@ -61,6 +62,7 @@ def queue_pairs(
     """
     identities = Identities(lab.seed)
     most_bytes = budget(len(flows))
+    services = 0
     found: dict[str, list[QpPlan]] = defaultdict(list)
     for flow in flows:
         item = flow.item
@@ -83,6 +85,11 @@ def queue_pairs(
             back = srv6.route(path, ends[::-1], back=True)
             requester = replace(requester, source_route=there)
             responder = replace(responder, source_route=back)
+        if flow.transport.connect == "cm":
+            services += 1
+            requester, responder = (
+                replace(end, service=FIRST_SERVICE + services) for end in (requester, responder)
+            )
         found[one].append(requester)
         found[other].append(responder)
     return found

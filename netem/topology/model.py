@@ -174,6 +174,7 @@ class TransportSpec(Spec, frozen=True, kw_only=True):
 
     kind: Annotated[Literal["rc"], OneOf(("rc",), not_yet=("uc", "ud", "mrc"))] = "rc"
     mtu: Annotated[int, OneOf((256, 512, 1024, 2048, 4096))] = 1024
+    connect: Annotated[Literal["given", "cm"], OneOf(("given", "cm"))] = "given"
     timeout: Annotated[
         int, Whole(0, 31, "4.096us x 2^n: 14 is 67.1ms, 10 is 4.19ms; 0 waits for ever")
     ] = 14

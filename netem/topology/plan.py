@@ -139,6 +139,7 @@ class QpPlan(Frozen, frozen=True):
     recv_size: int = 0
     work: tuple[WorkPlan, ...] = ()  # the requester's
     source_route: SourceRoute | None = None  # of what this end sends
+    service: int | None = None  # port of rdma_cm by which the ends connect; None: they are
 
 
 class NodePlan(Frozen, frozen=True):

@@ -19,6 +19,8 @@ from tests.labs.commands import (
     wrong_icrcs,
 )
 from tests.labs.forms import FORMS, RUNS
+from wire.roce.cm.message import CmMad
+from wire.roce.packet import RocePacket, locate
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("netns")]
 
@@ -144,6 +146,22 @@ def test_an_ordinary_user_runs_labs(lab, ordinary_user):
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert result(out)["verdict"] == "pass"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_hosts_connect_by_the_communication_manager(form, tmp_path):
+    """Each of the eight connections: REQ, REP and RTU, once and in the capture."""
+    out = tmp_path / "run"
+    by_cm = ("--set", "transports.rc.connect=cm")
+    ran = fabriclab("run", "rc-verbs", *FORMS[form], *by_cm, "--out", out, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    said = Counter()
+    for frame in captured(out):
+        place = locate(frame.frame)
+        packet = RocePacket.unpack(frame.frame[place.bth_offset : place.icrc_offset])
+        if packet.bth.dest_qp == 1:
+            said[type(CmMad.unpack(packet.payload).message).__name__] += 1
+    assert said == dict.fromkeys(("Req", "Rep", "Rtu"), len(result(out)["flows"]))
 
 
 def test_the_simulator_gives_the_same_file_twice(tmp_path):

@@ -35,6 +35,7 @@ from transports.roce.cm.events import (
 )
 from transports.roce.cm.machine import CommunicationManager
 from transports.roce.cm.parameters import (
+    DEFAULT_ACK_TIMEOUT,
     AcceptParameters,
     CmConfig,
     ConnectParameters,
@@ -74,6 +75,10 @@ class Wish:
     rnr_retry_count: int = 7
     traffic_class: int = 0
     hop_limit: int = 64
+    flow_label: int | None = None  # None: made of the ports
+    ack_timeout: int = DEFAULT_ACK_TIMEOUT  # code
+    starting_psn: int | None = None  # that we expect first; None: drawn
+    flow_control: bool = False  # our acknowledgements carry credits
     private_data: bytes = b""
 
 
@@ -151,15 +156,18 @@ class CmPort:
                 local_ip,
                 remote_ip,
                 qp.qp_num,
-                self._rng.getrandbits(24),
+                self._psn(wish.starting_psn),
                 wish.path_mtu or self._port.config.active_mtu,
                 qp.service,
                 wish.responder_resources,
                 wish.initiator_depth,
                 wish.retry_count,
                 wish.rnr_retry_count,
+                wish.ack_timeout,
                 traffic_class=wish.traffic_class,
+                flow_label=wish.flow_label,
                 hop_limit=wish.hop_limit,
+                flow_control=wish.flow_control,
                 source_port=self._rng.choice(_EPHEMERAL),
                 private_data=wish.private_data,
             ),
@@ -185,23 +193,28 @@ class CmPort:
         responder_resources: int | None = None,
         initiator_depth: int | None = None,
         rnr_retry_count: int = 7,
+        min_rnr_timer: int | None = None,
+        starting_psn: int | None = None,
+        flow_control: bool = False,
         private_data: bytes = b"",
     ) -> None:
         """Accept a request for `qp`, which is in RESET or INIT. It is in RTR then.
 
         Post its receives before: the peer may send as soon as it hears of it. `Established`
-        tells when it is in RTS. Raise StateError if it is no longer a request, ValueError for
-        depths that the peer does not allow.
+        tells when it is in RTS. `min_rnr_timer` is a code, by default the manager's. Raise
+        StateError if it is no longer a request, ValueError for depths that the peer does not
+        allow.
         """
         self._check_free(qp)
         if qp.service is not connection.service:
             raise ValueError(f"service is {qp.service}, the peer wants {connection.service}")
         how = AcceptParameters(
             qp.qp_num,
-            self._rng.getrandbits(24),
+            self._psn(starting_psn),
             responder_resources,
             initiator_depth,
             rnr_retry_count,
+            flow_control,
             srq=qp.srq is not None,
             private_data=private_data,
         )
@@ -209,8 +222,13 @@ class CmPort:
         self._connected[qp.qp_num] = connection, qp
         self.init(connection, qp, now)
         _, rtr, _ = self.manager.attributes_of(connection)
+        if min_rnr_timer is not None:
+            rtr["min_rnr_timer"] = min_rnr_timer
         qp.modify(QpState.RTR, now, **rtr)
         self._settle(now)
+
+    def _psn(self, wanted: int | None) -> int:
+        return self._rng.getrandbits(24) if wanted is None else wanted
 
     def reject(
         self,
