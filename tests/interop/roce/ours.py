@@ -46,6 +46,7 @@ class End:
     patience: ClassVar[int] = PATIENT
     # How long we wait before we end a connection: the peer may not have our last ACK yet.
     linger_s: ClassVar[float] = 0.0
+    may_lose: ClassVar[bool] = False  # of UC and UD not all comes
     traffic_class: ClassVar[int] = 0  # of what we send
     tcp_family: ClassVar[int] = 0  # of the exchange; 0: as the queue pairs
     device: Context

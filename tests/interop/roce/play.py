@@ -1,10 +1,9 @@
 """Our side of several runs, one after the other: a command of a host in a lab.
 
-    python -m tests.interop.roce.play OURS4,OURS6 GUEST4,GUEST6 LINGER RUN ...
+    python -m tests.interop.roce.play OURS4,OURS6 GUEST4,GUEST6 HOW RUN ...
 
-RUN is str(runs.Run); LINGER seconds pass before we end a connection, or are gone ourselves.
-Prints a line for each run. A wrong byte makes it end with 1; what was sent again is no fault
-here, where links lose.
+HOW is what the link does to frames, RUN is str(runs.Run). Prints a line for each run. A wrong
+byte makes it end with 1; what was sent again is no fault here.
 
 One device plays all: a peer that lost our last ACK asks again while the next run goes on, and
 is answered.
@@ -19,7 +18,7 @@ from netem.verbs.neighbours import interface_of
 from tests.interop.roce import examples, librdmacm, perftest
 from tests.interop.roce.cable import GUEST, LIMIT_S, OURS
 from tests.interop.roce.ours import End
-from tests.interop.roce.runs import Run, product
+from tests.interop.roce.runs import LOSES, Run, product
 
 
 def module_of(run: Run):
@@ -28,11 +27,12 @@ def module_of(run: Run):
     return {"ibv": examples, "ib": perftest}.get(family, librdmacm)
 
 
-async def main(own: str, peer: str, linger: str, names: list[str]) -> int:
+async def main(own: str, peer: str, how: str, names: list[str]) -> int:
     OURS.update(zip(OURS, own.split(","), strict=True))
     GUEST.update(zip(GUEST, peer.split(","), strict=True))
     End.patience = 15  # 134 ms: here something is lost
-    End.linger_s = float(linger)
+    End.may_lose = how == LOSES
+    End.linger_s = 2.5 if End.may_lose else 0.2  # rdma_cm's ACK timeout is 2.15 s
     # The lab gives its hosts addresses of one family; perftest talks IPv4 whatever it tests.
     words = ("ip", "address", "add", f"{OURS[4]}/24", "dev", interface_of(OURS[6]).name)
     await trio.run_process(words)

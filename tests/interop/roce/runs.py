@@ -41,7 +41,7 @@ class Run(NamedTuple):
 
 # Each tool with its services, sizes, path MTUs, numbers of queue pairs, kinds.
 EXAMPLES = {
-    "ibv_rc_pingpong": (RC, SIZES),
+    "ibv_rc_pingpong": (RC, (1, 1024, 4096, 65_537)),
     "ibv_uc_pingpong": (UC, SIZES),
     "ibv_ud_pingpong": (UD, (1, 255, 1024)),
     "ibv_srq_pingpong": (RC, SIZES),
@@ -163,18 +163,30 @@ _RELIABLE = {
     "ib_write_lat": 4095, "ib_read_lat": 4095, "ib_send_lat": 4095, "ib_atomic_lat": 8,
     "rping": 3000, "ucmatose": 100, "rdma_client": 16,
 }  # fmt: skip
-# UC and UD send nothing again: who waits for each message waits for ever where one is lost. And
-# a message of one packet is new to them however often it comes, so a ping-pong of UC or UD in
-# which each is answered has no end that both see. What is left: who only writes, and messages
-# of one packet that come late, or twice where nobody answers each.
+# UC and UD send nothing again: a tool that waits for each message waits for ever where one is
+# lost. And a message of one packet is new to them however often it comes, so a ping-pong of UC
+# or UD in which each is answered has no end that both see. What is left: who only writes, or
+# only sends, to us; and messages of one packet that come late, or twice where none is answered.
 _UNRELIABLE = {
-    LOSES: {"ib_write_bw": 4095},
-    DUPLICATES: {"ib_write_bw": 4095, "ib_write_lat": 2, "ib_send_bw": 2, "udaddy": 100},
-    REORDERS: {
-        "ib_write_bw": 4095, "ib_write_lat": 2, "ib_send_bw": 2, "ib_send_lat": 2,
-        "ibv_uc_pingpong": 1, "ibv_ud_pingpong": 1, "udaddy": 100,
-    },
+    LOSES: ("ib_write_bw", "ib_send_bw"),
+    DUPLICATES: ("ib_write_bw", "ib_write_lat", "ib_send_bw", "udaddy"),
+    REORDERS: (
+        "ib_write_bw", "ib_write_lat", "ib_send_bw", "ib_send_lat",
+        "ibv_uc_pingpong", "ibv_ud_pingpong", "udaddy",
+    ),
 }  # fmt: skip
+# Tool and service to size and path MTU there: one packet, but for WRITEs, which nobody counts.
+_FORMS = {
+    ("ib_write_bw", UC): (4095, 1024),
+    ("ib_write_lat", UC): (4095, 4096),
+    ("ib_send_bw", UC): (4095, 4096),
+    ("ib_send_lat", UC): (4095, 4096),
+    ("ib_send_bw", UD): (1023, 1024),
+    ("ib_send_lat", UD): (1023, 1024),
+    ("ibv_uc_pingpong", UC): (4096, 4096),
+    ("ibv_ud_pingpong", UD): (1024, 4096),
+    ("udaddy", UD): (100, 4096),
+}
 
 
 def impaired() -> Iterator[Impaired]:
@@ -184,12 +196,18 @@ def impaired() -> Iterator[Impaired]:
     """
     for how, unreliable in _UNRELIABLE.items():
         for run in product():
-            sizes = _RELIABLE if run.service is RC else unreliable
-            has_size = run.qps == 1 and run.size == sizes.get(run.tool)
-            is_usual = run.path_mtu == 1024 or run.tool in {*BY_CM, "ibv_ud_pingpong"}
-            is_found = run.service is UD and run.exchange == "-R" and run.tool not in BY_CM
-            if has_size and is_usual and not is_found and not run.option:
-                yield Impaired(how, run)
+            if run.qps > 1 or run.option:
+                continue
+            if run.service is RC:
+                mtu = 4096 if run.tool in BY_CM else 1024
+                if (run.size, run.path_mtu) == (_RELIABLE[run.tool], mtu):
+                    yield Impaired(how, run)
+            elif run.tool in unreliable and (run.exchange == "tcp" or run.tool in BY_CM):
+                # Over loss a tool that is to receive all never ends.
+                ends = how != LOSES or run.role == "server" or "write" in run.tool
+                is_form = (run.size, run.path_mtu) == _FORMS[run.tool, run.service]
+                if ends and is_form:
+                    yield Impaired(how, run)
 
 
 def aims_impaired(one: Impaired) -> set[tuple[object, ...]]:

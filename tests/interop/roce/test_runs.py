@@ -7,6 +7,7 @@ import itertools
 
 import pytest
 
+from tests.interop.roce.cable import MTU
 from tests.interop.roce.runs import (
     BOTH_WAYS,
     DUPLICATES,
@@ -39,6 +40,11 @@ def found(*columns, of=CHOSEN):
     return {tuple(getattr(run, column) for column in columns) for run in of}
 
 
+def test_the_link_has_room_for_the_largest_path_mtu():
+    """Soft-RoCE takes 80 bytes of the interface's MTU for headers."""
+    assert MTU >= 4096 + 80
+
+
 def test_it_is_not_much_and_an_example_of_all():
     assert len(CHOSEN) <= 60
     assert set(CHOSEN) <= set(PRODUCT)
@@ -50,7 +56,8 @@ def test_it_is_not_much_and_an_example_of_all():
 def test_every_value_occurs(runs):
     is_pingpong = [run for run in runs if run.tool in PINGPONGS - {"ibv_ud_pingpong"}]
     assert found("tool", "size", of=is_pingpong) == {
-        *itertools.product(PINGPONGS - {"ibv_ud_pingpong"}, (1, 4096, 65_537))
+        ("ibv_rc_pingpong", 1024),  # row T1 of the conformance list
+        *itertools.product(PINGPONGS - {"ibv_ud_pingpong"}, (1, 4096, 65_537)),
     }
     assert max(run.size for run in runs if run.tool == "ibv_ud_pingpong") == 1024
     assert {(mtu,) for mtu in (256, 512, 1024, 2048, 4096)} <= found("path_mtu", of=runs)

@@ -103,7 +103,8 @@ def test_the_traffic_is_the_same():
 
 
 def test_what_is_lost_is_said_again():
-    run = lab("cm", **{"topology.links[0].loss": "30%", "seed": 3, "limit": "100s"})
+    loss = {"topology.links[0].loss": "20%", "transports.rc.retry": 7, "limit": "100s"}
+    run = lab("cm", **loss)
     assert run.verdict == ("pass", "")
     said = [type(message).__name__ for _, _, _, message in packets(run) if message]
     assert len(said) > 3 * FLOWS
