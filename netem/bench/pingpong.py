@@ -38,6 +38,7 @@ OPCODES = {"write": WrOpcode.RDMA_WRITE, "send": WrOpcode.SEND}
 
 WARM_UP = 200  # exchanges that do not count
 _QP, _PSN, _ADDR, _KEY, _ROOM = 0x100, 0, 0x1000, 0x1200, 4096
+_FROM = 64  # where the message lies that is sent; the one that comes is at 0
 _EVERY = 1 << 16  # a message is its number in two bytes
 _DEPTH = 64  # receives that are posted
 _LIMIT_S = 30
@@ -76,6 +77,10 @@ class PingPong:
         qp.modify(
             QpState.RTS, 0, sq_psn=_PSN, timeout=14, retry_cnt=7, rnr_retry=7, max_rd_atomic=1
         )
+        # As perftest does: one request, posted again and again.
+        self._request = SendWr(
+            1, OPCODES[op], (Sge(_ADDR + _FROM, 2, _KEY),), _ADDR, _KEY, signaled=False
+        )
         for _ in range(_DEPTH):
             self._offer(0)
 
@@ -90,17 +95,9 @@ class PingPong:
 
     def _send(self, now: Ns) -> None:
         self._sent += 1
-        self._qp.post_send(
-            SendWr(
-                self._sent,
-                OPCODES[self._op],
-                inline=(self._sent % _EVERY).to_bytes(2, "big"),
-                remote_addr=_ADDR,
-                r_key=_KEY,
-                signaled=False,
-            ),
-            now,
-        )
+        number = (self._sent % _EVERY).to_bytes(2, "big")
+        self._region.view[_FROM : _FROM + 2] = number
+        self._qp.post_send(self._request, now)
 
     def receive(self, port: str, frame: ReadBuffer, now: Ns) -> None:
         """Take a frame; answer the message that it brings, if it brings one."""

@@ -9,14 +9,12 @@ from netem.impair.departure import NO_META, FrameMeta
 from netem.impair.model import Impairment
 from netem.impair.schedule import NOTHING, Agenda, End
 from netem.node.driver import Driver, Tell, TimedMachine
-from netem.node.port import Port, Recorder
+from netem.node.port import MOST, Port, Recorder
 from netem.node.turns import Turns
 from transports.clock import Ns
 from wire.codec import ReadBuffer
 
-# Ours: frames of one turn each way, so that a turn lasts a millisecond at most, and timers and
-# control wait no longer.
-BATCH = 64
+BATCH = MOST
 LEAST_SHARE = 8  # frames of one port in a turn, however many are busy
 
 
@@ -108,7 +106,7 @@ class FrameDriver(Driver):
         for fd in ready:
             share = max(BATCH // len(ready), LEAST_SHARE)
             if (port := self._by_fd.get(fd)) is not None:
-                self._arrived.append((port, port.socket.receive(share)))
+                self._arrived.append((port, port.take(share)))
             elif (port := self._by_tap.get(fd)) is not None:
                 self._drain_tap(port, share)
 
@@ -129,7 +127,8 @@ class FrameDriver(Driver):
             port.arrive(frames, receive, now)
         self._arrived.clear()
         for port in self._ports:
-            port.release(receive, now)
+            if port.ingress is not None or not port.bypasses:
+                port.release(receive, now)
         for port, sent in self._from_kernel:
             port.offer(sent, NO_META, now)
         self._from_kernel.clear()

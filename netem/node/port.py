@@ -39,6 +39,10 @@ class KernelTap(Protocol):
     def send(self, frame: ReadBuffer, /) -> int: ...
 
 
+# Ours: frames of one turn each way, so that a turn lasts a millisecond at most, and timers and
+# control wait no longer.
+MOST = 64
+
 Receive: TypeAlias = Callable[[str, ReadBuffer, Ns], bool | None]  # the machine's own
 
 
@@ -87,9 +91,9 @@ class Port(LinkEnd):
         self._has_roce = has_roce
         self._carrier = carrier
         self.outgoing: list[ReadBuffer] = []  # recorded, not yet with the kernel
-        self.direct: list[
-            ReadBuffer
-        ] = []  # frames that go round the egress, not told to it yet
+        # Frames that go round the egress, not told to it yet
+        self.direct: list[ReadBuffer] = []
+        self._eager = MOST  # frames to take in the next turn
         self._recorder = recorder
         self.is_recorded = recorder is not None
         self._index = index
@@ -121,6 +125,18 @@ class Port(LinkEnd):
         if self._recorder is not None:
             comment = "" if meta is NO_META else remark(meta)
             self._recorder.append(now, self._index, frame, comment)
+
+    def take(self, most: int) -> Sequence[ReadBuffer]:
+        """Return what has arrived, at most so many frames, valid until the next call.
+
+        Where frames come singly only one is taken, so that it is answered before the next is
+        looked at; where more are found waiting, twice as many each time.
+        """
+        limit = min(self._eager, most)
+        frames = self.socket.receive(limit)
+        came = len(frames)
+        self._eager = min(2 * limit, MOST) if came == limit else max(came, 1)
+        return frames
 
     def arrive(self, frames: Sequence[ReadBuffer], receive: Receive, now: Ns) -> None:
         """Pass on what came from the wire; the views need not live longer than this call."""
@@ -173,11 +189,12 @@ class Port(LinkEnd):
         A full send buffer is waited for, because losing a frame there would be an impairment
         that nobody asked for.
         """
-        if direct := self.direct:
-            self.egress.bypassed(sum(map(len, direct)), len(direct))
-            self.outgoing += direct
-            direct.clear()
+        direct = self.direct
+        self.outgoing += direct
         done = self.socket.send_all(self.outgoing)
+        if direct:
+            self.egress.bypassed(sum(map(len, direct)), len(direct))
+            direct.clear()
         is_open = done == len(self.outgoing)
         if is_open:
             self.outgoing.clear()

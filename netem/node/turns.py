@@ -74,6 +74,8 @@ class Turns:
 
         With `at_once` there is work left: look, but do not wait.
         """
+        if monotonic_ns() - self._breathed > BREATH_NS:
+            await self.breathe()  # before the wait: nobody waits for us now
         poll = self._epoll.poll
         if at_once:
             ready = poll(0, MAX_READY)
@@ -85,8 +87,6 @@ class Turns:
                 self._breathed = monotonic_ns()
                 ready = poll(0, MAX_READY)
         self._lingers = True if ready else at_once
-        if monotonic_ns() - self._breathed > BREATH_NS:
-            await self.breathe()
         fds = [fd for fd, _ in ready]
         if self._timer_fd in fds:
             self._timer.clear()

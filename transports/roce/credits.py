@@ -24,9 +24,9 @@ class SendCredits:
     is_free_for_life: bool = False
     next_ssn: int = 1
 
-    def may_start(self, takes_receive: bool) -> bool:
-        """Say whether the next message may start."""
-        return not takes_receive or self.limit is None or self.next_ssn <= self.limit + 1
+    def may_start(self) -> bool:
+        """Say whether the next message may start if it takes a receive WQE; else it may."""
+        return self.limit is None or self.next_ssn <= self.limit + 1
 
     def start(self, takes_receive: bool) -> None:
         """Give the next message its number: it starts now."""

@@ -54,7 +54,8 @@ class Message:
         elif kind.is_atomic:
             self.stop = self.start + 1
         else:
-            self.stop = self.start + packet_count(self.length, self.mtu)
+            packets = 1 if self.length <= self.mtu else packet_count(self.length, self.mtu)
+            self.stop = self.start + packets
 
     def burst(self, psn: int, limit: int, transmission: int, why: str) -> Burst:
         """Return the packets from the unwrapped `psn` on: as many as are alike, up to `limit`.
@@ -69,10 +70,12 @@ class Message:
         packets = self.stop - self.start
         mtu = self.mtu
         if packets == 1:
+            extension = self._reth() if kind.is_write else b""
+            if kind.has_imm or kind.has_inv:
+                extension += self._trailer()
             return Burst(
-                kind.only, psn & MASK, 1, self._reth() + self._trailer(),
-                self.data.read(0, self.length), mtu, True, self.wr.solicited,
-                transmission, why,
+                kind.only, psn & MASK, 1, extension, self.data.read(0, self.length), mtu, True,
+                self.wr.solicited, transmission, why,
             )  # fmt: skip
         if index == 0:
             return Burst(

@@ -237,7 +237,8 @@ class Requester:
             and 0 < self._config.max_rd_atomic <= self._open_responses
         ):
             return False
-        if not self._credits.may_start(message.kind.takes_receive):
+        takes_receive = message.kind.takes_receive
+        if takes_receive and not self._credits.may_start():
             return False
         if (fault := self._local_fault(message)) is not None:
             # Earlier requests complete first, so that the order holds.
@@ -246,7 +247,7 @@ class Requester:
                 self._fail(status, what, now)
             return False
         message.started = True
-        self._credits.start(message.kind.takes_receive)
+        self._credits.start(takes_receive)
         self._open_responses += message.waits_for_response
         return True
 

@@ -182,7 +182,7 @@ class Responder:
         message = self._message
         assert message is not None
         message.received += packets * self._mtu
-        self._executed(self.expected_psn, packets, ack_req=False)
+        self._executed(self.expected_psn, packets)
         if ack_psn is not None:
             self._acknowledge(ack_psn, "")
 
@@ -255,7 +255,7 @@ class Responder:
             self._message = Inbound(
                 Family.SEND, Opcode.RC_SEND_MIDDLE, target, target.length, size, wr=wr
             )
-        self._executed(request.psn, 1, request.ack_req)
+        self._executed(request.psn_word, 1)
         return None
 
     def _write(self, request: Arrival) -> int | None:
@@ -289,7 +289,7 @@ class Responder:
                 Family.WRITE, Opcode.RC_WRITE_MIDDLE, ScatterGather([place], length), length,
                 size, grant,
             )  # fmt: skip
-        self._executed(request.psn, 1, request.ack_req)
+        self._executed(request.psn_word, 1)
         return None
 
     def _continue(self, request: Arrival) -> int | None:  # noqa: PLR0911 - as above
@@ -326,7 +326,7 @@ class Responder:
         if is_last:
             self._message = None
             self._complete(request, message.wr, received)
-        self._executed(request.psn, 1, request.ack_req)
+        self._executed(request.psn_word, 1)
         return None
 
     def _read(self, request: Arrival) -> int | None:
@@ -346,7 +346,7 @@ class Responder:
         self._count_message()
         saved = Saved(request.psn, span, r_key, va, length, self.msn, grant)
         self._save(saved)
-        self._executed(request.psn, span, ack_req=False)
+        self._executed(request.psn, span)
         return None
 
     def _atomic(self, request: Arrival) -> int | None:
@@ -371,7 +371,7 @@ class Responder:
         self._count_message()
         saved = Saved(request.psn, 1, r_key, va, 8, self.msn, grant, original)
         self._save(saved)
-        self._executed(request.psn, 1, ack_req=False)
+        self._executed(request.psn, 1)
         return None
 
     def _save(self, saved: Saved) -> None:
@@ -409,12 +409,13 @@ class Responder:
 
     # -- what execution has in common -------------------------------------------------------
 
-    def _executed(self, psn: int, span: int, ack_req: bool) -> None:
-        self.expected_psn = (psn + span) & MASK
+    def _executed(self, word: int, span: int) -> None:
+        """Go on behind `span` PSNs; `word` is the last of the BTH, or a PSN without AckReq."""
+        self.expected_psn = (word + span) & MASK
         self._is_refusing = False
         self._has_executed = True
-        if ack_req:
-            self._acknowledge(psn, "")
+        if word >= ACK_REQ:
+            self._responses.acknowledge(word & MASK, self.credit, self.msn, "")
 
     def _acknowledge(self, psn: int, why: str) -> None:
         self._responses.acknowledge(psn, self.credit, self.msn, why)
@@ -442,7 +443,7 @@ class Responder:
 
         A SEND has taken `wr` already.
         """
-        self._count_message()
+        self.msn = (self.msn + 1) & MASK
         info = OPCODES[request.opcode]
         opcode = WcOpcode.RECV
         if wr is None:
@@ -513,7 +514,7 @@ class Responder:
 
     @property
     def has_responses(self) -> bool:
-        return len(self._responses) > 0
+        return bool(self._responses.queue)
 
     def next_burst(self, _now: Ns, most: int = MAX_BURST) -> Burst | None:
         """Return what to send next, with at most `most` packets of data; it counts as sent."""

@@ -46,17 +46,14 @@ class Responses:
         self._mtu = mtu
         train = max_packets(OVERHEAD + mtu)
         self._most = MAX_BURST - MAX_BURST % train  # whole trains, where trains are sent
-        self._queue: deque[Answer | Saved] = deque()
-
-    def __len__(self) -> int:
-        return len(self._queue)
+        self.queue: deque[Answer | Saved] = deque()  # others may look whether it is empty
 
     def acknowledge(self, psn: int, syndrome: int, msn: int, why: str) -> None:
         """Queue an ACK: it says what the ACKs before it say, and a NAK of a PSN that has come.
 
         A NAK of a later PSN says already what this ACK would.
         """
-        queue = self._queue
+        queue = self.queue
         while queue and type(tail := queue[-1]) is Answer:
             if tail.is_nak and psn_distance(tail.psn, psn) < 0:
                 return
@@ -66,21 +63,21 @@ class Responses:
 
     def refuse(self, answer: Answer) -> None:
         """Queue a NAK."""
-        self._queue.append(answer)
+        self.queue.append(answer)
 
     def respond(self, saved: Saved) -> None:
         """Queue the response to a READ or atomic, from its packet number `first` on."""
         saved.next = saved.first
-        if saved not in self._queue:
-            self._queue.append(saved)
+        if saved not in self.queue:
+            self.queue.append(saved)
 
     def drop(self, saved: Saved) -> None:
         """Send nothing more of a response, if it is queued."""
-        if saved in self._queue:
-            self._queue.remove(saved)
+        if saved in self.queue:
+            self.queue.remove(saved)
 
     def clear(self) -> None:
-        self._queue.clear()
+        self.queue.clear()
 
     def next_burst(self, credit: int, most: int = MAX_BURST) -> Burst | Saved | None:
         """Return what to send next. A Saved whose memory is gone is returned as it is.
@@ -88,11 +85,11 @@ class Responses:
         `credit` is the credit code for the AETH of responses, `most` how many packets with data
         may go: with none of them, acknowledgements do, but none overtakes a READ response.
         """
-        if not self._queue:
+        if not self.queue:
             return None
-        head = self._queue[0]
+        head = self.queue[0]
         if type(head) is Answer:
-            self._queue.popleft()
+            self.queue.popleft()
             extension = AETH.pack(head.syndrome << 24 | head.msn)
             return Burst(
                 _ACKNOWLEDGE, head.psn, 1, extension, b"", self._mtu, why=head.why,
@@ -102,7 +99,7 @@ class Responses:
         if head.is_read and not most:
             return None
         if head.grant is not None and head.is_read and not head.grant.is_valid:
-            self._queue.popleft()
+            self.queue.popleft()
             return head
         burst = (
             self._atomic(head, credit)
@@ -111,7 +108,7 @@ class Responses:
         )
         head.next += burst.packets
         if not head.is_open:
-            self._queue.popleft()
+            self.queue.popleft()
         return burst
 
     def _read(self, saved: Saved, credit: int, most: int) -> Burst:

@@ -116,7 +116,10 @@ class Ipv6Template:
         if count == 1:
             pad = -len(data) % 4
             length = UDP.size + BTH.size + len(extension) + len(data) + pad + ICRC.size
-            head, crc = self.head(opcode, solicited << 7 | pad << 4, length)
+            bits = solicited << 7 | pad << 4
+            head, crc = self._heads.get((opcode, bits, length)) or self.head(
+                opcode, bits, length
+            )
             middle = WORD.pack(psn | ack_req << 31) + extension
             crc = crc32(middle, crc)
             crc = crc32(data, crc)

@@ -27,6 +27,8 @@ class WrOpcode(Enum):
     LOCAL_INV = "LOCAL_INV"
     REG_MR = "REG_MR"
 
+    __hash__ = object.__hash__  # Enum's own is a function of Python
+
 
 class Sge(NamedTuple):
     """One entry of a scatter or gather list: `length` bytes at `addr` of the MR `l_key`."""

@@ -102,7 +102,7 @@ def test_credits_wrap_with_the_msn():
     credits_.next_ssn = (1 << 24) + 3
     credits_.receive(2, 0x000001)
     assert credits_.limit == (1 << 24) + 3
-    assert credits_.may_start(takes_receive=True)
+    assert credits_.may_start()
 
 
 class Owner:
