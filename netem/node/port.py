@@ -42,6 +42,7 @@ class KernelTap(Protocol):
 # Ours: frames of one turn each way, so that a turn lasts a millisecond at most, and timers and
 # control wait no longer.
 MOST = 64
+PAIR = 2  # a request and, behind it, the acknowledgement of what it answers
 
 Receive: TypeAlias = Callable[[str, ReadBuffer, Ns], bool | None]  # the machine's own
 
@@ -129,13 +130,16 @@ class Port(LinkEnd):
     def take(self, most: int) -> Sequence[ReadBuffer]:
         """Return what has arrived, at most so many frames, valid until the next call.
 
-        Where frames come singly only one is taken, so that it is answered before the next is
-        looked at; where more are found waiting, twice as many each time.
+        Where frames come singly or in pairs only one is taken, so that it is answered before
+        the next is looked at; where more are found waiting, twice as many each time.
         """
         limit = min(self._eager, most)
         frames = self.socket.receive(limit)
         came = len(frames)
-        self._eager = min(2 * limit, MOST) if came == limit else max(came, 1)
+        if came == limit:
+            self._eager = min(2 * limit, MOST)
+        else:
+            self._eager = came if came > PAIR else 1
         return frames
 
     def arrive(self, frames: Sequence[ReadBuffer], receive: Receive, now: Ns) -> None:
