@@ -83,6 +83,11 @@ class TunnelDriver(Driver):
                 self._turns.watch(fd)
         self._waiting.clear()
 
+    @property
+    def mark(self) -> int:
+        """The mark of what the sockets send; 0: none."""
+        return self._outer.mark
+
     def set_mark(self, mark: int) -> None:
         """Mark what is sent. Raises PermissionError without CAP_NET_ADMIN."""
         self._outer.set_mark(mark)

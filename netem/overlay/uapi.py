@@ -21,15 +21,17 @@ import os
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from socket import socket
 
 import trio
 
 from netem.node import control
+from netem.overlay.driver import TunnelDriver
 from transports.clock import Ns
 from transports.overlay.settings import Settings
-from transports.overlay.uapi import EINVAL, Answer, Requests, answer, failure
+from transports.overlay.uapi import EINVAL, EIO, Answer, Requests, answer, failure
 
 FOLDER = Path("/var/run/wireguard")  # of `wg`, fixed when it is built
 MAX_CLIENTS = 16
@@ -127,6 +129,27 @@ class UapiServer:
             self.counters["refused_requests"] += 1
             return failure(trouble)
         return told.text
+
+
+def server_of(driver: TunnelDriver) -> UapiServer:
+    """Return what serves a tunnel that has sockets."""
+    return UapiServer(driver.tunnel, driver.now, partial(_settle, driver))
+
+
+def _settle(driver: TunnelDriver, told: Answer) -> int:
+    """Bind and mark the sockets as is wanted, and let what is due be sent."""
+    try:
+        if told.listen_port is not None:
+            driver.rebind(told.listen_port)
+        if told.fwmark is not None:
+            driver.set_mark(told.fwmark)
+    except OSError as error:
+        driver.tunnel.set_listen_port(driver.port)  # shown is what is so
+        driver.tunnel.set_fwmark(driver.mark)
+        return error.errno or EIO
+    finally:
+        driver.nudge()
+    return 0
 
 
 async def _send(client: trio.socket.SocketType, text: str) -> None:

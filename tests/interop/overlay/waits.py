@@ -49,7 +49,7 @@ def silence(peer):
     """We fall silent in the middle: 15 s later they begin anew, 20 times, and give up."""
     ours = peer.facing()
     ours.ping(1)
-    with peer.start("ping", "-i", "1", "-c", "3", INNER_OURS):
+    with peer.start("ping", "-i", "1", "-c", "6", INNER_OURS):
         ours.idle(3 * S)
         deaf = ours.now
         while ours.now < deaf + 135 * S:

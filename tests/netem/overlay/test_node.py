@@ -44,7 +44,9 @@ def test_both_families_pass_over_both(family):
     assert events == {"session_begun"}
 
 
-def stream(inner_mtu, size):
+def stream(inner_mtu, size, prepare=None, **options):
+    """Send bytes by TCP from one to two; `prepare(pair, nodes)` may change something before."""
+
     async def script(pair, _nodes):
         with inside(pair.pids["two"]):
             listener = trio.socket.socket()
@@ -69,9 +71,11 @@ def stream(inner_mtu, size):
         listener.close()
         return hashlib.sha256(got).digest() == hashlib.sha256(body).digest()
 
-    with two_nodes(mtu=inner_mtu + 80, inner_mtu=inner_mtu) as (pair, nodes):
+    with two_nodes(mtu=inner_mtu + 80, inner_mtu=inner_mtu, **options) as (pair, nodes):
+        more = prepare(pair, nodes) if prepare is not None else None
         same = play(pair, nodes, script)
-        return same, [dict(node.tunnel.refused) for node in nodes.values()]
+        told = [dict(node.tunnel.refused) for node in nodes.values()]
+        return (same, told) if more is None else (same, told, more())
 
 
 @pytest.mark.parametrize("inner_mtu", [1420, 8920])

@@ -1,5 +1,6 @@
 """The socket that `wg` asks: its manners, and everything a bad client can try."""
 
+import socket
 import stat
 
 import pytest
@@ -7,7 +8,11 @@ import trio
 import trio.testing
 
 from netem.overlay import uapi
+from netem.overlay.outer import Outer
+from netem.overlay.standalone import Standalone
 from netem.overlay.uapi import MAX_CLIENTS, UapiServer, listen
+from tests.netem.overlay.rig import run
+from tests.sandboxed import in_sandbox
 from tests.transports.overlay.world import World
 from transports.overlay.uapi import EADDRINUSE, MAX_REQUEST
 
@@ -182,6 +187,45 @@ def test_a_name_that_no_interface_can_have_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match="is no name of an interface: 1 to 15"):
         listen(name, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def settings_of_a_node():
+    """Set the port and the mark of real sockets; return what was answered, and what is so."""
+    run("ip", "link", "set", "lo", "up")
+    told = []
+
+    async def ask(raw):
+        async with await trio.open_unix_socket("/run/wireguard/wg0.sock") as stream:
+            await stream.send_all(raw)
+            told.append((await one(stream)).decode())
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.run)
+            nursery.start_soon(uapi.server_of(node.driver).serve, listen("wg0"))
+            await ask(b"set=1\nlisten_port=1234\nfwmark=16\n\n")
+            await ask(b"get=1\n\n")
+            await ask(b"set=1\nlisten_port=4242\nfwmark=17\n\n")
+            await ask(b"get=1\n\n")
+            nursery.cancel_scope.cancel()
+
+    with Standalone("wg0") as node, Outer(4242):
+        trio.run(main)
+        sockets = node.driver._outer._by_family.values()
+        marks = [sock.getsockopt(socket.SOL_SOCKET, socket.SO_MARK) for sock in sockets]
+        return told, [sock.getsockname()[1] for sock in sockets], marks
+
+
+@pytest.mark.slow
+@pytest.mark.needs("netns", "tap")
+def test_trap_39_port_and_mark_are_the_sockets_or_nothing_is_changed():
+    told, ports, marks = in_sandbox(settings_of_a_node)
+    assert told == [
+        "errno=0\n\n", "listen_port=1234\nfwmark=16\nerrno=0\n\n",
+        "errno=-98\n\n", "listen_port=1234\nfwmark=16\nerrno=0\n\n",
+    ]  # fmt: skip
+    assert ports == [1234, 1234]
+    assert marks == [16, 16]
 
 
 def test_the_folder_is_where_wg_looks():
