@@ -63,7 +63,7 @@ def flipped(raw, place):
 
 
 WRONG = {
-    "trap 12: a reserved byte": (lambda w: flipped(initiation_of(w), 2), "TYPE"),
+    "a reserved byte": (lambda w: flipped(initiation_of(w), 2), "TYPE"),
     "an unknown type": (lambda w: b"\x05" + initiation_of(w)[1:], "TYPE"),
     "nothing": (lambda w: b"", "LENGTH"),
     "one byte": (lambda w: b"\x01", "LENGTH"),
@@ -103,6 +103,22 @@ def test_a_wrong_message_is_counted_and_changes_nothing(w, case):
     assert memory(w.b) == before
     assert w.b.out() == []
     assert w.b.refused() == {reason: 1}
+
+
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_trap_12_a_reserved_byte_is_refused_though_its_mac1_is_right(w, place):
+    w.a.send(w.b)
+    (sent,) = w.a.out()
+    wrong = bytearray(sent.payload)
+    wrong[place] = 1
+    wrong[116:] = bytes(32)
+    Macs(w.b.public, Limits()).add(wrong, 0)
+    before = memory(w.b)
+    w.b.hears(bytes(wrong), w.a.endpoint)
+    assert memory(w.b) == before
+    assert (w.b.out(), w.b.refused()) == ([], {"TYPE": 1})
+    w.b.hears(sent, w.a.endpoint)
+    assert [kind(d) for d in w.b.out()] == ["response"]
 
 
 def test_a_wrong_response_leaves_the_handshake_under_way(w):
@@ -333,6 +349,21 @@ def test_an_honest_peer_gets_in_during_a_flood_with_its_cookie(w):
     w.b.hears(again, w.a.endpoint)
     (response,) = w.b.out()
     assert kind(response) == "response"
+
+
+def test_trap_16_a_replayed_cookie_reply_moves_nothing(w):
+    w.a.send(w.b)
+    flood(w, 400)
+    (initiation,) = w.a.out()
+    w.b.hears(initiation, w.a.endpoint)
+    (reply,) = w.b.out()
+    w.a.hears(reply, w.b.endpoint)
+    before = memory(w.a)
+    for _ in range(3):
+        w.a.hears(reply, ELSEWHERE)
+    assert memory(w.a) == before
+    assert w.a.status(w.b).endpoint == w.b.endpoint
+    assert w.a.refused() == {"COOKIE": 3}
 
 
 def test_a_response_is_judged_under_load_too(w):
