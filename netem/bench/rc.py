@@ -34,7 +34,8 @@ capture: {{links: {capture}}}
 
 
 _MIB = 1 << 20
-_WINDOWS: dict[Mode, int] = {"frame": 128, "datagram": 512}
+_FRAMES = 128  # of a window
+_TRAINS = 2 * _MIB  # bytes of one: a turn of the driver hands out half
 ROUNDS = 3  # ceiling and ours in turn: a noisy moment hits both or one round only
 
 
@@ -96,7 +97,7 @@ def plan_of(
         op=op,
         size=size,
         count=count,
-        window=_WINDOWS[mode],
+        window=_FRAMES if mode == "frame" else _TRAINS // mtu,
         capture=capture,
     )
     return plan_lab(load_lab(text))

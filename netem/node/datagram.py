@@ -37,7 +37,8 @@ from wire.roce.packet import UDP_PORT
 
 # Ours: what one turn takes and gives. 16 trains of 64 KiB are a megabyte and a millisecond.
 TRAINS = 16
-PACKETS = 256
+DATAGRAMS = 256
+BYTES = 1 << 20
 # Limit: sockets of a port; each has a source port of its own, of which RoCE uses 16,384.
 MAX_ADDRESSES = 4096
 # Ours: nanoseconds of wall time by which the sniffer's idea of our clock may be wrong.
@@ -412,13 +413,14 @@ class DatagramDriver(Driver):
     def _transmit(self, now: Ns) -> bool:
         if self._blocked:
             self._flush()
-        packets = 0
+        datagrams = size = 0
         if not self._blocked:
             for key, datagram in self._datagrams.transmit_datagrams(now):
                 address = self._text.get(datagram.dst_ip) or self._name(datagram.dst_ip)
                 self._by_key[key].offer(datagram, address, now)
-                packets += datagram.count
-                if packets >= PACKETS:
+                datagrams += 1
+                size += len(datagram.payload)
+                if datagrams >= DATAGRAMS or size >= BYTES:
                     break
         for end in self._ports:
             if not end.bypasses:
@@ -428,7 +430,7 @@ class DatagramDriver(Driver):
         if self._recorder is not None:
             self._recorder.flush()
         self._flush()
-        return packets >= PACKETS and not self._blocked
+        return (datagrams >= DATAGRAMS or size >= BYTES) and not self._blocked
 
     def _flush(self) -> None:
         """Hand all that waits to the kernel; watch the sockets that take no more for now."""

@@ -51,6 +51,7 @@ _LOST = frozenset(
 )
 
 _Control = tuple[int, int, bytes]
+_Kind = tuple[int, str, int, int]  # segment size, source, its port, traffic class
 
 
 class Received(NamedTuple):
@@ -99,7 +100,8 @@ class UdpSocket:
 
     def receive(self) -> Received:
         """Return the next datagram or train; raise BlockingIOError if there is none."""
-        return self._receive_at(0)
+        size, kind = self._receive_at(0)
+        return Received(self._slots[:size], *kind)
 
     def receive_batch(self) -> list[Received]:
         """Return up to BATCH datagrams or trains that have come; none if there is nothing.
@@ -109,33 +111,36 @@ class UdpSocket:
         call.
         """
         batch: list[Received] = []
-        end = 0
+        start = end = 0
+        kind: _Kind | None = None  # of what lies between start and end
         try:
             for _ in range(BATCH):
-                came = self._receive_at(end)
-                end += len(came.data)
-                if batch and _continues(came, batch[-1]):
-                    start = end - len(came.data) - len(batch[-1].data)
-                    batch[-1] = came._replace(data=self._slots[start:end])
-                else:
-                    batch.append(came)
+                size, came = self._receive_at(end)
+                if kind is not None and not (came == kind and _goes_on(kind, end - start)):
+                    batch.append(Received(self._slots[start:end], *kind))
+                    start = end
+                kind = came
+                end += size
         except BlockingIOError:
             pass
+        if kind is not None:
+            batch.append(Received(self._slots[start:end], *kind))
         return batch
 
-    def _receive_at(self, start: int) -> Received:
+    def _receive_at(self, start: int) -> tuple[int, _Kind]:
         """Receive one datagram or train to a place behind what is still to be looked at."""
         if not self._slots:  # many sockets of a port only send
             self._slots = memoryview(bytearray(_SLOT * BATCH))
-        slot = self._slots[start : start + _SLOT]
-        size, aux, _, source = self._recvmsg_into([slot], _AUX_SPACE)
+        size, aux, _, source = self._recvmsg_into(
+            [self._slots[start : start + _SLOT]], _AUX_SPACE
+        )
         segment_size, traffic_class = size, 0
         for level, kind, value in aux:
             if level == _SOL_UDP:  # only UDP_GRO
                 segment_size = _INT.unpack_from(value)[0]
             elif kind in {_IPV6_TCLASS, _IP_TOS}:
                 traffic_class = value[0]
-        return Received(slot[:size], segment_size, source[0], source[1], traffic_class)
+        return size, (segment_size, source[0], source[1], traffic_class)
 
     def send(
         self,
@@ -225,16 +230,9 @@ class UdpSocket:
                     raise
 
 
-def _continues(train: Received, before: Received) -> bool:
-    """Say whether the segments of `train` may follow those of `before` in one buffer."""
-    size = before.segment_size
-    return (
-        0 < size == train.segment_size
-        and not len(before.data) % size
-        and train.source_port == before.source_port
-        and train.source == before.source
-        and train.traffic_class == before.traffic_class
-    )
+def _goes_on(kind: _Kind, size: int) -> bool:
+    """Say whether `size` bytes of segments of one kind end with a whole one."""
+    return kind[0] > 0 and not size % kind[0]
 
 
 @functools.lru_cache(maxsize=1024)  # a handful of sizes, 256 traffic classes at the most

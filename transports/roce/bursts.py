@@ -4,12 +4,15 @@ Requester and responder decide in bursts; the device turns one into packets, eit
 (`templates`) or as a train (`train`). A single packet is a burst of one.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from transports.roce.attributes import Peer
 from wire.codec import ReadBuffer
+from wire.ipv6 import IPV6
 from wire.roce.bth import BTH
 from wire.roce.icrc import ICRC
+from wire.udp import UDP
 
 
 class Burst(NamedTuple):
@@ -35,10 +38,21 @@ MAX_BURST = 64  # packets: bounds what is rendered ahead of a driver that stops 
 
 # A train is what UDP segmentation offload cuts: packets of one size, the last maybe shorter.
 MAX_SEGMENTS = 64  # the kernel's limit
-MAX_TRAIN = 65_527  # bytes over IPv6
+# The receiver's kernel joins what stays below 64 KiB with its headers; one segment more would
+# come to its reader by itself.
+MAX_TRAIN = (1 << 16) - 1 - IPV6.size - UDP.size
+# Ours: trains of a burst. They are made one by one, so nothing is rendered ahead.
+TRAINS = 4
 OVERHEAD = BTH.size + ICRC.size  # bytes of a packet without extension headers and payload
 
 
+@lru_cache(maxsize=4096)  # no longer ones
 def max_packets(segment: int) -> int:
     """Return how many segments of this size one train may have."""
     return max(1, min(MAX_SEGMENTS, MAX_TRAIN // segment))
+
+
+def max_burst(mtu: int, *, in_trains: bool) -> int:
+    """Return how many full packets one burst may have: whole trains, if not a single one."""
+    train = max_packets(OVERHEAD + mtu)
+    return TRAINS * train if in_trains else MAX_BURST - MAX_BURST % train

@@ -13,7 +13,7 @@ Equal packets of one queue pair leave as one train where `trains` says that the 
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from transports.clock import Ns
@@ -44,6 +44,7 @@ _VERSION_MASKED = 0x6FFFFFFF  # traffic class and flow label as ones
 _HOP_LIMIT_MASKED = 0xFF
 _CHECKSUM_MASKED = 0xFFFF
 _HEAD = BTH.size - 4
+_NOTHING = memoryview(b"")
 _Flow = tuple[bytes, bytes, int]  # source, destination, source port
 
 
@@ -75,16 +76,19 @@ class _Head(NamedTuple):
     is_row: bool  # a full MIDDLE: what trains consist of
 
 
-class _Held(NamedTuple):
+@dataclass(slots=True)
+class _Held:
     """A burst that is being cut into trains of `room` packets."""
 
     qp: QueuePair
     ah: AddressHandle
+    template: Ipv6Template
     burst: Burst
     segment: int
     room: int
+    rows: int  # of a table, if the burst is longer than a train: of one or some
     start: int = 0  # packets of it that have gone
-    table: memoryview = memoryview(b"")  # all its packets, if they have been made
+    table: memoryview = _NOTHING  # those around `start`, if they have been made
 
 
 class DatagramDevice(Port):
@@ -95,7 +99,7 @@ class DatagramDevice(Port):
     ) -> None:
         # Limit: IPv6 only, see above. An IPv4 address is then none of this port's.
         addresses = tuple(address for address in config.addresses if len(address) == 16)
-        super().__init__(replace(config, addresses=addresses), rng)
+        super().__init__(replace(config, addresses=addresses), rng, in_trains=trains)
         self.trains = trains
         self.touched: set[int] = (
             set()
@@ -186,11 +190,8 @@ class DatagramDevice(Port):
         window = qp.run_window(opcode, psn)
         if window is None:
             return 0
-        count, ack_psn = train.count_run(
-            view, offset, segment, psn, len(window) // qp.path_mtu, head.crc
-        )
+        count, ack_psn = train.take_run(view, offset, segment, psn, window, head.crc)
         if count:
-            train.place(view, offset, segment, count, window)
             self.received_packets += count
             self.touched.add(qp.qp_num)
             qp.run_placed(opcode, count, ack_psn, now)
@@ -235,25 +236,33 @@ class DatagramDevice(Port):
 
     def transmit_datagrams(self, now: Ns) -> Iterator[Datagram]:
         """Hand out what is to be sent now; may be drained in part and resumed."""
-        while (taken := self._held or self._next(now)) is not None:
-            qp, ah, burst, segment, room, start, table = taken
+        while (held := self._held or self._next(now)) is not None:
+            qp, ah, burst, start = held.qp, held.ah, held.burst, held.start
+            segment, room = held.segment, held.room
             if qp.state is QpState.RESET or (burst.to is None and qp.ah is not ah):
                 # It forgets what was still to be sent.
                 self._held = None
                 continue
-            count = burst.packets - start
-            if burst.packets > room and not table:
-                table = memoryview(train.render(self._template(qp, burst.to), [burst]))
-            payload: ReadBuffer
-            if count > room:
+            payload: ReadBuffer = b""
+            left = burst.packets - start
+            if burst.packets > room:
+                row = start % held.rows
+                if not row:
+                    rows = min(held.rows, left)
+                    held.table = train.table(held.template, burst, start, rows)
+                payload = held.table[row * segment : (row + room) * segment]
+            if left > room:
                 count = room
-                payload = table[start * segment : (start + room) * segment]
-                self._held = _Held(qp, ah, burst, segment, room, start + room, table)
+                held.start = start + room
+                self._held = held
             else:
                 self._held = None
-                more, packets = self._join(taken, room - count, now)
-                payload = self._render(qp, burst, more, table[start * segment :])
-                count += packets
+                more, packets = self._join(held, room - left, now)
+                count = left + packets
+                if not payload:
+                    payload = train.render(held.template, [burst, *more])
+                elif more:
+                    payload = b"".join((payload, train.render(held.template, more)))
             yield Datagram(
                 ah.remote_ip, ah.udp_source_port, payload, segment, count, ah.traffic_class,
                 qp.qp_num, burst.psn + start & MASK, burst.transmission, burst.why,
@@ -269,10 +278,13 @@ class DatagramDevice(Port):
     def _take(self, qp: QueuePair, burst: Burst) -> _Held:
         """Count a burst that is being sent, and say how it is to be cut."""
         self._count(qp, burst)
-        segment = train.segment_size(burst)
+        size = burst.size if burst.packets > 1 else len(burst.data)
+        segment = OVERHEAD + len(burst.extension) + size + -size % 4
+        room = max_packets(segment) if self.trains else 1
         ah = qp.ah if burst.to is None else burst.to.ah
         assert ah is not None
-        return _Held(qp, ah, burst, segment, max_packets(segment) if self.trains else 1)
+        template = self._template(qp, burst.to)
+        return _Held(qp, ah, template, burst, segment, room, train.MAX_ROWS // room * room)
 
     def _join(self, taken: _Held, room: int, now: Ns) -> tuple[list[Burst], int]:
         """Return bursts, and their packets, that go into a train behind `taken`.
@@ -295,15 +307,6 @@ class DatagramDevice(Port):
             left -= more.packets
             last = held
         return joined, room - left
-
-    def _render(
-        self, qp: QueuePair, burst: Burst, more: list[Burst], made: memoryview
-    ) -> ReadBuffer:
-        """Return the last packets of `burst`, which may be `made`, and all those of `more`."""
-        template = self._template(qp, burst.to)
-        if not made:
-            return train.render(template, [burst, *more])
-        return b"".join((made, train.render(template, more))) if more else made
 
     def _template(self, qp: QueuePair, to: Peer | None) -> Ipv6Template:
         """Return the template for what `qp` sends: to its own peer, if that is not said."""

@@ -12,7 +12,7 @@ its tail: later address, less length, later PSN (section 9.7.6).
 
 from dataclasses import dataclass, field
 
-from transports.roce.bursts import MAX_BURST, Burst
+from transports.roce.bursts import Burst
 from transports.roce.local_work import check
 from transports.roce.memory import ScatterGather
 from transports.roce.psn import MASK
@@ -91,7 +91,7 @@ class Message:
             )  # fmt: skip
         every = self.ack_every
         to_ack = every - index % every
-        count = min(limit, packets - 1 - index, to_ack, MAX_BURST)
+        count = min(limit, packets - 1 - index, to_ack)
         return Burst(
             kind.first + 1, psn & MASK, count, b"", self.data.read(index * mtu, count * mtu),
             mtu, count == to_ack, False, transmission, why,

@@ -70,7 +70,9 @@ class DeviceConfig:
 class Port:
     """Queue pairs and memory of one port, and the checks of what arrives."""
 
-    def __init__(self, config: DeviceConfig, rng: random.Random) -> None:
+    def __init__(
+        self, config: DeviceConfig, rng: random.Random, *, in_trains: bool = False
+    ) -> None:
         self.config = config
         self.memory = MemoryTable()
         self.refused: Counter[RefusalReason] = Counter()
@@ -79,7 +81,9 @@ class Port:
         self.sent_packets = 0
         self._rng = rng
         self.gids = GidTable(config.addresses)
-        self._port = PortConfig(self.gids, config.p_keys, config.active_mtu, config.mig_req)
+        self._port = PortConfig(
+            self.gids, config.p_keys, config.active_mtu, config.mig_req, in_trains
+        )
         self._qps: dict[int, QueuePair] = {}
         self._groups: dict[bytes, list[QueuePair]] = {}  # multicast address to members
         self._next_qp_num = _FIRST_QP_NUM

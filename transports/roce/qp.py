@@ -21,7 +21,7 @@ from transports.roce.attributes import (
     StateError,
     check_transition,
 )
-from transports.roce.bursts import MAX_BURST, Burst
+from transports.roce.bursts import MAX_BURST, Burst, max_burst
 from transports.roce.congestion.control import CongestionConfig, CongestionControl
 from transports.roce.entropy import connection_port
 from transports.roce.events import (
@@ -98,6 +98,7 @@ class PortConfig:
     p_keys: tuple[int, ...]
     active_mtu: int
     mig_req: bool
+    in_trains: bool  # what it sends leaves in trains
 
 
 class QueuePair:
@@ -145,6 +146,7 @@ class QueuePair:
         self._q_key = 0
         self._min_rnr_timer = 0
         self._path_mtu = 0
+        self._max_burst = MAX_BURST
         self._is_drain_due = False
         self._is_requests_turn = True
         self._comm_established = False
@@ -268,14 +270,16 @@ class QueuePair:
             return
         self.dest_qp_num = attributes["dest_qp_num"]
         self._reach(attributes["ah"])
-        self._path_mtu = attributes["path_mtu"]
+        self._path_mtu = mtu = attributes["path_mtu"]
+        self._max_burst = max_burst(mtu, in_trains=self._port.in_trains)
         config = ResponderConfig(
             qp_num=self.qp_num,
             pd=self.pd,
-            mtu=self._path_mtu,
+            mtu=mtu,
             rq_psn=attributes["rq_psn"],
             max_dest_rd_atomic=attributes.get("max_dest_rd_atomic", 0),
             offers_credits=self.config.credits,
+            max_burst=self._max_burst,
         )
         rest = self._receives, self._memory, self._events, self.stats
         if self.service is Service.UC:
@@ -329,6 +333,7 @@ class QueuePair:
                 max_rd_atomic=attributes["max_rd_atomic"],
                 window=self.config.window,
                 credits_agreed=self.config.credits,
+                in_trains=self._port.in_trains,
             ),
             self._memory,
             self._events,
@@ -518,10 +523,12 @@ class QueuePair:
         if opcode == _READ_MIDDLE:
             assert self._requester is not None
             self._requester.run_placed(packets, now)
-        else:
-            assert self._responder is not None
-            self._responder.run_placed(packets, ack_psn)
-        self._settle()
+            self._settle()
+            return
+        assert self._responder is not None
+        self._responder.run_placed(packets, ack_psn)
+        if ack_psn is not None:
+            self._agenda.wake(self)
 
     @property
     def path_mtu(self) -> int:
@@ -540,7 +547,7 @@ class QueuePair:
         """Return the next packets to send, at the pace that congestion control allows."""
         control = self.congestion
         if control is None:
-            return self._take_turn(now, MAX_BURST)
+            return self._take_turn(now, self._max_burst)
         if (cnp := control.take_cnp()) is not None:
             return cnp._replace(to=self._cnp_peer)
         room = control.room(now)

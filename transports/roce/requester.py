@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 from transports.clock import Ns
 from transports.roce.arrivals import Arrival
 from transports.roce.attributes import QpAttributes
-from transports.roce.bursts import MAX_BURST, OVERHEAD, Burst, max_packets
+from transports.roce.bursts import MAX_BURST, OVERHEAD, TRAINS, Burst, max_packets
 from transports.roce.completion import WcStatus, WorkCompletion
 from transports.roce.credits import SendCredits
 from transports.roce.events import Event, Retransmitted
@@ -55,9 +55,6 @@ from wire.roce.eths import RNR_TIMER_NS, AethKind, NakCode
 from wire.roce.opcodes import Opcode
 
 MAX_OPEN = (1 << 23) - 1  # PSNs. Section 9.7.2
-# Limit: AckReq on every 64th packet of a long message or four times per window, and where
-# packets leave in trains, at the end of one.
-_MAX_ACK_EVERY = 64
 _NO_STOP = 1 << 62  # a PSN that is never reached
 
 _SEQUENCE_NAK = AethKind.NAK << 5 | NakCode.PSN_SEQUENCE_ERROR
@@ -83,6 +80,7 @@ class RequesterConfig:
     max_rd_atomic: int
     window: int  # most PSNs unacknowledged; a READ longer than that goes alone
     credits_agreed: bool
+    in_trains: bool = False  # packets leave in trains: a whole one is worth waiting for
 
 
 class Requester:
@@ -101,11 +99,17 @@ class Requester:
         self._stats = stats
         self._mtu = config.mtu
         self._window = min(config.window, MAX_OPEN)
-        ack_every = max(1, min(self._window // 4, _MAX_ACK_EVERY))
+        # Limit: AckReq four times per window, or on the last packet of every fourth train of a
+        # long message. So that trains are whole, it falls on the ends of them, or cuts one into
+        # a few equal parts.
         train = max_packets(OVERHEAD + config.mtu)
-        if ack_every > train:  # whole ones
+        ack_every = max(1, min(self._window // 4, TRAINS * train))
+        if ack_every >= train:
             ack_every -= ack_every % train
+        elif (parts := -(-train // ack_every)) <= TRAINS:
+            ack_every = train // parts
         self._ack_every = ack_every
+        self._least = min(train, self._ack_every) if config.in_trains else 1
         self._queue: deque[Message] = deque()  # not yet complete, oldest first
         self._cursor = 0  # index in _queue of the message that _next lies in
         self._una = self._next = self._top = self._tail = config.sq_psn
@@ -175,9 +179,12 @@ class Requester:
             if burst is None:
                 return None
         else:
-            if psn >= stop:
+            # Whole trains where the window cuts: what is in flight is three quarters of it, so
+            # one of it asks for the acknowledgement that brings more room.
+            least = self._least if stop < message.stop else 1
+            room = min((stop - psn) // least * least, most)
+            if room <= 0:
                 return None
-            room = min(stop - psn, most)
             if psn < self._resends.stop:
                 burst = self._burst_again(message, psn, room)
             else:

@@ -85,6 +85,7 @@ class ResponderConfig:
     rq_psn: int
     max_dest_rd_atomic: int
     offers_credits: bool
+    max_burst: int = MAX_BURST  # packets
 
 
 class Responder:
@@ -107,7 +108,7 @@ class Responder:
         self._receives = receives
         self._offers_credits = config.offers_credits
         self._saved = SavedRing(config.max_dest_rd_atomic)
-        self._responses = Responses(config.mtu)
+        self._responses = Responses(config.mtu, config.max_burst)
         self._message: Inbound | None = None
         self._is_refusing = False  # a NAK or RNR NAK of the expected PSN is out
         self._has_executed = False

@@ -9,7 +9,7 @@ bounds the queue: per saved request its response and, behind it, one ACK and one
 from collections import deque
 from typing import NamedTuple
 
-from transports.roce.bursts import MAX_BURST, OVERHEAD, Burst, max_packets
+from transports.roce.bursts import MAX_BURST, Burst
 from transports.roce.psn import psn_add, psn_distance
 from transports.roce.saved import Saved
 from wire.roce.eths import AETH, ATOMIC_ACK_ETH, AethKind
@@ -40,12 +40,11 @@ class Answer(NamedTuple):
 
 
 class Responses:
-    """The queue. `mtu` is the path MTU."""
+    """The queue. `mtu` is the path MTU, `most` the packets of a burst."""
 
-    def __init__(self, mtu: int) -> None:
+    def __init__(self, mtu: int, most: int) -> None:
         self._mtu = mtu
-        train = max_packets(OVERHEAD + mtu)
-        self._most = MAX_BURST - MAX_BURST % train  # whole trains, where trains are sent
+        self._most = most
         self.queue: deque[Answer | Saved] = deque()  # others may look whether it is empty
 
     def acknowledge(self, psn: int, syndrome: int, msn: int, why: str) -> None:

@@ -14,7 +14,7 @@ from netem.clock import RealClock
 from netem.impair.egress import Egress
 from netem.impair.model import Impairment, RandomLoss
 from netem.impair.schedule import Agenda
-from netem.node.datagram import CLOCKS_APART, PACKETS, DatagramDriver, DatagramEnd
+from netem.node.datagram import BYTES, CLOCKS_APART, DATAGRAMS, DatagramDriver, DatagramEnd
 from netem.node.turns import Turns
 from netem.node.wrapping import HEADERS, Wrapping
 from netem.sockets.timer import Timer
@@ -386,14 +386,16 @@ async def test_a_full_socket_loses_nothing_and_stops_only_the_sending():
         assert [data for data, *_ in rig.sent] == [b"one", b"two", b"three"]
 
 
-async def test_a_turn_is_bounded_in_packets_and_says_that_there_is_more():
+@pytest.mark.parametrize("size", [4, 60_000])
+async def test_a_turn_is_bounded_and_says_that_there_is_more(size):
     with rigged() as rig:
-        rig.send(*[train(*[b"packet"] * 60) for _ in range(10)])
+        most = min(DATAGRAMS, -(-BYTES // size))
+        rig.send(*[train(bytes(size))] * (most + 5))
         assert rig.driver.has_more
-        assert PACKETS <= sum(len(data) // 6 for data, *_ in rig.sent) < PACKETS + 60
+        assert len(rig.sent) == most
         while rig.driver.has_more:
             await rig.turn()
-        assert len(rig.sent) == 10
+        assert len(rig.sent) == most + 5
 
 
 async def test_what_a_kernel_end_sends_is_impaired_at_ingress():

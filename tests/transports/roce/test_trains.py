@@ -11,6 +11,7 @@ import pytest
 from tests.transports.roce.script import opened
 from tests.transports.roce.snapshot import snapshot
 from transports.roce.attributes import AddressHandle, QpState
+from transports.roce.bursts import max_packets
 from transports.roce.completion import WcStatus, WorkCompletion
 from transports.roce.datagram import DatagramDevice
 from transports.roce.device import Device, DeviceConfig
@@ -60,6 +61,7 @@ def segments(datagram):
 
 WORKS = {
     "a long WRITE": [request(WrOpcode.RDMA_WRITE, 200_001)],
+    "one of many bursts": [request(WrOpcode.RDMA_WRITE, 700_001)],
     "a whole number of packets": [request(WrOpcode.RDMA_WRITE, 128 * 1024)],
     "a SEND with immediate": [request(WrOpcode.SEND_WITH_IMM, 70_000, imm=5, solicited=True)],
     "many short ones": [request(WrOpcode.RDMA_WRITE, 1000, n) for n in range(100)],
@@ -74,8 +76,8 @@ WORKS = {
 @pytest.mark.parametrize("name", WORKS)
 def test_a_train_is_byte_for_byte_the_single_packets(name, mtu):
     psns = (0xFFFFF0, 0)
-    singles = port(Device, ONE, TWO, mtu=mtu, psns=psns, config={"window": 1000})
-    trains = port(DatagramDevice, ONE, TWO, mtu=mtu, psns=psns, config={"window": 1000})
+    singles = port(Device, ONE, TWO, mtu=mtu, psns=psns, config={"window": 4000})
+    trains = port(DatagramDevice, ONE, TWO, mtu=mtu, psns=psns, config={"window": 4000})
     for device in (singles, trains):
         for wr in WORKS[name]:
             device.qps[0].post_send(wr, 0)
@@ -89,6 +91,40 @@ def test_a_train_is_byte_for_byte_the_single_packets(name, mtu):
         (TWO, PORT, 0x6A, 0x20)
     }
     assert singles.qps[0].stats == trains.qps[0].stats
+
+
+@pytest.mark.parametrize("mtu", [256, 512, 1024, 2048, 4096])
+def test_a_train_is_what_a_kernel_sends_at_once_and_another_joins(mtu):
+    """64 segments, and less than 64 KiB with the headers of IPv6 and UDP."""
+    device = port(DatagramDevice, ONE, TWO, mtu=mtu, config={"window": 1000})
+    device.qps[0].post_send(request(WrOpcode.RDMA_WRITE, 255 * mtu), 0)
+    segment = mtu + 16
+    full = max(n for n in range(65) if 48 + n * segment < 1 << 16)
+    counts = [datagram.count for datagram in device.transmit_datagrams(0)]
+    assert max(counts) == full
+    assert len(counts) <= 3 + -(-255 // full)  # beside full ones FIRST, what it lacks, LAST
+
+
+@pytest.mark.parametrize("window", [64, 100, 128, 300, 512])
+@pytest.mark.parametrize("mtu", [256, 1024, 4096])
+def test_a_window_opens_for_whole_trains(mtu, window):
+    """Acknowledgements come one by one; the last train of a message is as short as it is."""
+    one, two = equal_ends(mtu, config={"window": window})
+    one.qps[0].post_send(request(WrOpcode.RDMA_WRITE, SIZE), 0)
+    counts = []
+    while one.qps[0].send_room < one.qps[0].config.max_send_wr:
+        sent = list(one.transmit_datagrams(0))
+        assert sent
+        for datagram in sent:
+            counts.append(datagram.count)
+            args = datagram.segment_size, ONE, PORT, TWO, 0
+            two.receive_train(datagram.payload, *args)
+            for ack in two.transmit_datagrams(0):
+                one.receive_datagram(ack.payload, TWO, PORT, ONE, 0)
+    packets = SIZE // mtu
+    assert sum(counts) == packets
+    least = min(max_packets(mtu + 16), window // 4) // 2
+    assert sum(count < least for count in counts) <= 3  # FIRST, what is left, LAST
 
 
 def test_trains_are_as_long_as_a_kernel_takes_them():
@@ -259,6 +295,52 @@ def test_a_run_ends_before_the_first_packet_that_is_not_right(stop):
     assert two.refused[RefusalReason.ICRC] == 1
     expected = 1 + min(stop, train.count - 1)
     assert two.qps[0]._responder.expected_psn == expected
+
+
+def damaged(packets, rng):
+    """Return packets of which, at one place, something is wrong, and what that is."""
+    at = rng.randrange(len(packets))
+    what = rng.choice(["nothing", "a bit", "missing", "twice", "swapped", "a head"])
+    if what == "a bit":
+        packets[at] = flipped(packets[at], rng)
+    elif what == "missing":
+        del packets[at]
+    elif what == "twice":
+        packets.insert(at, packets[at])
+    elif what == "swapped":
+        packets[at - 1], packets[at] = packets[at], packets[at - 1]
+    elif what == "a head":  # as another flow's, with a right ICRC over a wrong P_Key
+        packets[at] = packets[at][:2] + b"\x12\x34" + packets[at][4:]
+    return packets, what
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_comes_at_once_does_what_it_does_one_by_one(seed):
+    """Several trains that a driver has joined, right or not: same memory, answers, counters."""
+    rng = random.Random(seed)
+    mtu = rng.choice([256, 512, 1024, 2048, 4096])
+    window = rng.choice([200, 600, 1000])
+    psn = rng.choice([0, 0xFFFF80])
+    one = port(DatagramDevice, ONE, TWO, mtu=mtu, psns=(psn, 0), config={"window": window})
+    one.qps[0].post_send(request(WrOpcode.RDMA_WRITE, SIZE - rng.randrange(3)), 0)
+    sent = [packet for train in one.transmit_datagrams(0) for packet in segments(train)]
+    size = mtu + 16
+    middles, what = damaged([packet for packet in sent if len(packet) == size], rng)
+    ends = []
+    for is_joined in (True, False):
+        two = port(DatagramDevice, TWO, ONE, mtu=mtu, psns=(0, psn))
+        two.region.view[:] = bytes(SIZE)
+        two.receive_datagram(sent[0], ONE, PORT, TWO, 0)
+        if is_joined:
+            two.receive_train(b"".join(middles), size, ONE, PORT, TWO, 0)
+        else:
+            for packet in middles:
+                two.receive_datagram(packet, ONE, PORT, TWO, 0)
+        answers = [segments(datagram) for datagram in two.transmit_datagrams(0)]
+        responder = two.qps[0]._responder
+        state = responder.expected_psn, responder.msn, two.refused, two.received_packets
+        ends.append((bytes(two.region.view), answers, state, two.qps[0].stats))
+    assert ends[0] == ends[1], what
 
 
 @pytest.mark.parametrize("noise", [b"", b"x", bytes(15), bytes(16), bytes(1000), b"\x07" * 99])
