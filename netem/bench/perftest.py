@@ -64,19 +64,21 @@ def rc_bw() -> Iterator[Benchmark | Table]:
 
 
 def rc_lat() -> Iterator[Benchmark | Table]:
-    """Half a round trip of messages of 2 bytes in frame mode."""
-    plan = plan_of("frame", 1024, "write", 2, 1)
-    bare = statistics.median(bare_half_round_trips(plan, LAT_ITERATIONS))
+    """Half a round trip of messages of 2 bytes, in both modes beside the same bare one."""
+    bare_plan = plan_of("frame", 1024, "write", 2, 1)
+    bare = statistics.median(bare_half_round_trips(bare_plan, LAT_ITERATIONS))
     ops: tuple[Op, ...] = ("write", "send")
-    for op in ops:
-        latencies = half_round_trips(plan, op, LAT_ITERATIONS)
-        yield Table(f"rc-{op}-lat-frame", LAT_COLUMNS, [latency_row(2, latencies)])
-        yield Benchmark(
-            f"rc-{op}-2-latency-frame",
-            statistics.median(latencies) / 1000,
-            "us",
-            Ceiling("AF_PACKET ping-pong in trio", bare / 1000),
-        )
+    for mode in _MODES:
+        plan = plan_of(mode, 1024, "write", 2, 1)
+        for op in ops:
+            latencies = half_round_trips(plan, op, LAT_ITERATIONS)
+            yield Table(f"rc-{op}-lat-{mode}", LAT_COLUMNS, [latency_row(2, latencies)])
+            yield Benchmark(
+                f"rc-{op}-2-latency-{mode}",
+                statistics.median(latencies) / 1000,
+                "us",
+                Ceiling("AF_PACKET ping-pong in trio", bare / 1000),
+            )
 
 
 def _bandwidth(mode: Mode, op: str, size: int) -> tuple[float, ...]:

@@ -12,6 +12,7 @@ from netem.topology.load import load_lab
 from netem.topology.outcome import FlowResult
 from netem.topology.plan import Mode, Plan
 from netem.topology.planner import plan_lab
+from transports.clock import S
 
 # BTH, RETH is in the first packet of a message only, ICRC.
 ROCE_OVERHEAD = 12 + 4
@@ -26,9 +27,9 @@ topology:
   links: [{{endpoints: ["h0:p0", "h1:p0"], mtu: 4500}}]
 defaults: {{host: {{mode: {mode}}}}}
 transports:
-  rc: {{kind: rc, mtu: {mtu}, timeout: 18, window: {window}}}
+  rc: {{kind: rc, mtu: {mtu}, timeout: {timeout}, window: {window}}}
 workload:
-  - {{op: {op}, from: h0, to: h1, size: {size}B, count: {count}}}
+  - {{op: {op}, from: h0, to: h1, size: {size}B, count: {count}, qps: {qps}}}
 capture: {{links: {capture}}}
 """
 
@@ -36,6 +37,10 @@ capture: {{links: {capture}}}
 _MIB = 1 << 20
 _FRAMES = 128  # of a window
 _TRAINS = 2 * _MIB  # bytes of one: a turn of the driver hands out half
+QPS = 1000
+MESSAGES = 10_000  # of all queue pairs
+_PATIENCE = 22  # code of 17 s: so many queue pairs wait for a slow host all at once
+_MODES: tuple[Mode, ...] = ("frame", "datagram")
 ROUNDS = 3  # ceiling and ours in turn: a noisy moment hits both or one round only
 
 
@@ -76,6 +81,30 @@ def rc_frame() -> Iterator[Benchmark]:
         )
 
 
+def rc_many() -> Iterator[Benchmark]:
+    """Measure READs of one packet on a thousand queue pairs of a node, beside all on one.
+
+    Every message is two packets in either case, and none of them can be swallowed by another.
+    """
+    for mode in _MODES:
+        few = plan_of(mode, 1024, "read", 1024, MESSAGES, timeout=_PATIENCE)
+        many = plan_of(mode, 1024, "read", 1024, MESSAGES // QPS, qps=QPS, timeout=_PATIENCE)
+        pairs = [(messages_per_second(many), messages_per_second(few)) for _ in range(ROUNDS)]
+        value, ceiling = _median(pairs)
+        yield Benchmark(
+            f"rc-read-1024-{mode}-{QPS}-qps",
+            value,
+            "messages/s",
+            Ceiling("ours on one queue pair", ceiling),
+        )
+
+
+def messages_per_second(plan: Plan) -> float:
+    """Return the messages of all flows of a lab that begin together, by the slowest of them."""
+    flows = run_flows(plan)
+    return sum(flow.completed for flow in flows) / max(flow.duration or 1 for flow in flows) * S
+
+
 def _median(pairs: list[tuple[float, float]]) -> tuple[float, float]:
     """Return the pair whose ratio is the median."""
     return sorted(pairs, key=lambda pair: pair[0] / pair[1])[len(pairs) // 2]
@@ -88,15 +117,28 @@ def goodput(flow: FlowResult) -> float:
 
 
 def plan_of(
-    mode: Mode, mtu: int, op: str, size: int, count: int, *, capture: str = "none"
+    mode: Mode,
+    mtu: int,
+    op: str,
+    size: int,
+    count: int,
+    *,
+    qps: int = 1,
+    timeout: int = 18,
+    capture: str = "none",
 ) -> Plan:
-    """Return the plan of a lab in which h0 sends so many messages, or reads them."""
+    """Return the plan of a lab in which h0 sends so many messages, or reads them.
+
+    So many on each of `qps` queue pairs; `timeout` is their local ACK timeout's code.
+    """
     text = _LAB.format(
         mode=mode,
         mtu=mtu,
         op=op,
         size=size,
         count=count,
+        qps=qps,
+        timeout=timeout,
         window=_FRAMES if mode == "frame" else _TRAINS // mtu,
         capture=capture,
     )
@@ -105,8 +147,13 @@ def plan_of(
 
 def run_plan(plan: Plan) -> FlowResult:
     """Run a lab of one flow; return what came of it. RuntimeError where that is nothing."""
+    return run_flows(plan)[0]
+
+
+def run_flows(plan: Plan) -> list[FlowResult]:
+    """Run a lab; return what came of each flow. RuntimeError where that is nothing."""
     with tempfile.TemporaryDirectory(prefix="fabriclab-bench-") as folder:
         result = run(plan, RunFolder.create(plan.name, Path(folder) / "run"))
     if result.verdict == "fail":
         raise RuntimeError(f"benchmark {plan.name} did not run: {result.why}")
-    return result.flows[0]
+    return result.flows

@@ -19,6 +19,7 @@ def _groups() -> dict[str, Callable[[], Iterator[Benchmark | Table]]]:
         "rc-frame": rc.rc_frame,
         "rc-bw": perftest.rc_bw,
         "rc-lat": perftest.rc_lat,
+        "rc-many": rc.rc_many,
         "switch": switch,
         "overlay-tcp": overlay.overlay_tcp,
         "overlay-handshakes": overlay.overlay_handshakes,
@@ -35,7 +36,7 @@ def _groups() -> dict[str, Callable[[], Iterator[Benchmark | Table]]]:
 def command(*, names: tuple[str, ...], as_json: bool) -> None:
     """Measure what this host makes of it, each figure with a ceiling.
 
-    GROUP is codec, rc-datagram, rc-frame, rc-bw, rc-lat, switch, overlay-tcp,
+    GROUP is codec, rc-datagram, rc-frame, rc-bw, rc-lat, rc-many, switch, overlay-tcp,
     overlay-handshakes, sim, lab-start or idle; rc is all that begin so. Without, all of them.
     The ratio to the ceiling travels from machine to machine, the absolute figure does not.
     rc-bw and rc-lat print tables as perftest does.

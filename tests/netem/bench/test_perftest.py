@@ -9,8 +9,14 @@ from netem.bench.perftest import (
     latency_row,
     percentile,
 )
-from netem.bench.pingpong import WARM_UP, PingPong, bare_half_round_trips, half_round_trips
-from netem.bench.rc import plan_of
+from netem.bench.pingpong import (
+    WARM_UP,
+    DatagramPingPong,
+    FramePingPong,
+    bare_half_round_trips,
+    half_round_trips,
+)
+from netem.bench.rc import messages_per_second, plan_of
 
 MB = 1 << 20
 
@@ -43,26 +49,55 @@ def test_a_percentile_is_by_the_nearest_rank(share, value):
     assert percentile([1, 2, 3, 4], share) == value
 
 
+def carry_frames(side, other, now):
+    for port, frame, _ in side.transmit(now):
+        other.receive(port, frame, now)
+
+
+def carry_datagrams(side, other, now):
+    for port, sent in side.transmit_datagrams(now):
+        whence = side.ends[0], sent.src_port, sent.dst_ip, now
+        if sent.count > 1:
+            other.receive_train(port, sent.payload, sent.segment_size, *whence)
+        else:
+            other.receive_datagram(port, sent.payload, *whence)
+
+
 @pytest.mark.parametrize("op", ["write", "send"])
-def test_two_sides_answer_each_other_as_often_as_asked(op):
+@pytest.mark.parametrize(
+    ("kind", "carry"), [(FramePingPong, carry_frames), (DatagramPingPong, carry_datagrams)]
+)
+def test_two_sides_answer_each_other_as_often_as_asked(op, kind, carry):
     """Joined by nothing but this loop; each message is the other's cue."""
     plan = plan_of("frame", 1024, "write", 2, 1)
-    sides = [PingPong(plan, name, 20, op, begins=name == "h0") for name in ("h0", "h1")]
+    sides = [kind(plan, name, 20, op, begins=name == "h0") for name in ("h0", "h1")]
     for side in sides:
         side.start(0)
     for now in range(4 * (20 + WARM_UP)):
         for side, other in (sides, sides[::-1]):
-            for _, frame, _ in side.transmit(now):
-                other.receive("p0", frame, now)
+            carry(side, other, now)
     assert [len(side.times) for side in sides] == [20 + WARM_UP] * 2
     assert [side.events() for side in sides] == [["over"]] * 2
-    assert not any([*side.transmit(10**6)] for side in sides)
+    for side, other in (sides, sides[::-1]):
+        carry(side, other, 10**6)
+    assert [len(side.times) for side in sides] == [20 + WARM_UP] * 2
 
 
 @pytest.mark.slow
 @pytest.mark.needs("netns")
 def test_latency_is_measured_on_real_sockets():
     plan = plan_of("frame", 1024, "write", 2, 1)
+    datagrams = plan_of("datagram", 1024, "write", 2, 1)
     assert len(half_round_trips(plan, "write", 50)) == 50
+    assert len(half_round_trips(datagrams, "write", 50)) == 50
     assert min(half_round_trips(plan, "send", 50)) > 0
     assert len(bare_half_round_trips(plan, 50)) == 50
+
+
+@pytest.mark.slow
+@pytest.mark.needs("netns")
+@pytest.mark.parametrize("mode", ["frame", "datagram"])
+def test_messages_of_many_queue_pairs_are_counted_together(mode):
+    plan = plan_of(mode, 1024, "read", 1024, 2, qps=50, timeout=22)
+    assert sum(len(node.qps) for node in plan.nodes) == 100
+    assert messages_per_second(plan) > 0
