@@ -183,6 +183,7 @@ class WorkloadCheck:
             if self._mode(port) != "frame":
                 line = (
                     f"{node_of(port)} is in datagram mode, in which the kernel keeps the marks"
+                    " and trains have no pace; write mode: frame"
                 )
             elif not has_line_rate(transport, egress):
                 line = f"the link of {port} has no rate; write rpg_max_rate, or a rate there"

@@ -102,6 +102,7 @@ def test_a_line_without_a_rate_needs_a_maximum():
 def test_datagram_mode_is_refused():
     (line,) = refused(lab("dcqcn: {}", host="mode: datagram"))
     assert "h0 is in datagram mode, in which the kernel keeps the marks" in line
+    assert "write mode: frame" in line
 
 
 @pytest.mark.parametrize(
