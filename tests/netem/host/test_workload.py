@@ -340,7 +340,8 @@ def test_both_modes_send_the_same_packets_from_the_bth_up(make_plan, item):
         for _, sent in datagram.transmit_datagrams(0)
         for at in range(0, len(sent.payload), sent.segment_size)
     ]
-    assert in_trains == singly
+    assert in_trains == singly[: len(in_trains)]
+    assert 0 <= len(singly) - len(in_trains) < 8  # where a window cuts, trains are whole
     assert len(singly) == 128  # the window
 
 
