@@ -84,7 +84,8 @@ def rc_frame() -> Iterator[Benchmark]:
 def rc_many() -> Iterator[Benchmark]:
     """Measure READs of one packet on a thousand queue pairs of a node, beside all on one.
 
-    Every message is two packets in either case, and none of them can be swallowed by another.
+    Every message is two packets in either case, none of which another can stand for. But in
+    datagram mode those of one queue pair leave in trains, and a thousand have a socket each.
     """
     for mode in _MODES:
         few = plan_of(mode, 1024, "read", 1024, MESSAGES, timeout=_PATIENCE)
