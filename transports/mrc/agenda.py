@@ -4,7 +4,7 @@ from collections import deque
 from typing import Protocol
 
 from transports.clock import Ns
-from transports.roce.timers import DeadlineQueue
+from transports.roce.timers import DeadlineQueue, HasDeadline
 
 
 class Sender(Protocol):
@@ -25,13 +25,14 @@ class Agenda:
     def __init__(self) -> None:
         self._listed: deque[Sender] = deque()
         self._deadlines = DeadlineQueue()
+        self._moved: dict[int, Sender] = {}  # whose deadline may be another one
 
     def note(self, sender: Sender) -> None:
         """Take notice that anything may have happened to `sender`."""
         if not sender.is_listed:
             sender.is_listed = True
             self._listed.append(sender)
-        self._deadlines.note(sender)
+        self._moved[sender.qp_num] = sender
 
     def next_turn(self) -> int | None:
         """Return the number of the sender whose turn it is; `sent` must follow."""
@@ -40,19 +41,26 @@ class Agenda:
     def sent(self, *, anything: bool) -> None:
         """Take notice of whether it had something: its next turn is after the others' then."""
         sender = self._listed.popleft()
-        self._deadlines.note(sender)
+        self._moved[sender.qp_num] = sender
         sender.is_listed = anything
         if anything:
             self._listed.append(sender)
 
     @property
     def deadline(self) -> Ns | None:
-        first = self._deadlines.first()
+        first = self._first()
         return first[0] if first is not None else None
+
+    def _first(self) -> tuple[Ns, HasDeadline] | None:
+        # A deadline is asked for once per turn, and not per packet.
+        for sender in self._moved.values():
+            self._deadlines.note(sender)
+        self._moved.clear()
+        return self._deadlines.first()
 
     def expire(self, now: Ns) -> None:
         """Let every sender whose time has come know."""
-        while (first := self._deadlines.first()) is not None and first[0] <= now:
+        while (first := self._first()) is not None and first[0] <= now:
             first[1].expire(now)
 
     def forget(self, sender: Sender) -> None:
@@ -60,4 +68,5 @@ class Agenda:
         if sender.is_listed:
             self._listed.remove(sender)
             sender.is_listed = False
+        self._moved.pop(sender.qp_num, None)
         self._deadlines.forget(sender)

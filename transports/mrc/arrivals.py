@@ -10,12 +10,14 @@ from typing import NamedTuple
 from transports.mrc.classes import CE
 from transports.mrc.frames import Frame, is_last_hop
 from transports.mrc.refusals import RefusalReason
-from wire.codec import DecodeError
+from wire.codec import DecodeError, FieldError, TruncatedError
 from wire.mrc.bth import RTX, TS, A
 from wire.mrc.eths import FTYPE
 from wire.mrc.opcodes import MrcOpcode
 from wire.mrc.options import BthBitOrder, WireOptions
 from wire.mrc.packet import TrimmedWrite
+from wire.mrc.reliability import SETH, Seth
+from wire.roce.bth import BTH
 from wire.roce.eths import IMMDT
 
 NOMINAL = 40  # bytes on top of the UDP length. OCP MRC 1.0, section 8.3.1 (as cited)
@@ -25,6 +27,7 @@ WRITE_TS = Struct("!BBHIIHHHHQII")
 WRITE_BARE = Struct("!BBHIIHHQII")
 _TSETH_RESERVED = 0x7FF0
 _BTH_RESERVED = 0x4F000000  # R and the four bits before the PSN
+_SETH_RESERVED = 0xFF9D  # all but m and pr
 _IMMEDIATES = frozenset({MrcOpcode.WRITE_LAST_IMM.value, MrcOpcode.WRITE_ONLY_IMM.value})
 
 
@@ -100,16 +103,36 @@ def write_of(frame: Frame, options: WireOptions) -> Write | RefusalReason:
         start += IMMDT.size
     if stop < start:
         return RefusalReason.MALFORMED
-    high, low = bits & 0x80 != 0, bits & 0x40 != 0
-    mig_req, solicited = (
-        (high, low) if options.bth_bit_order is BthBitOrder.M_SE else (low, high)
-    )
-    return Write(
+    mig_req = solicited = False
+    if bits & 0xC0:
+        high, low = bits & 0x80 != 0, bits & 0x40 != 0
+        is_m_first = options.bth_bit_order is BthBitOrder.M_SE
+        mig_req, solicited = (high, low) if is_m_first else (low, high)
+    fields = (
         opcode, psn & MASK24, psn & A != 0, psn & RTX != 0, solicited,
         rqmsn, msn, stamp, va, r_key, length, imm,
         body[start:stop], frame.ev, frame.ecn == CE, frame.udp_length + NOMINAL,
         (qp >> 24 | psn & _BTH_RESERVED | word & _TSETH_RESERVED) != 0, mig_req,
     )  # fmt: skip
+    write: Write = tuple.__new__(Write, fields)  # hot: a call less
+    return write
+
+
+def sack_of(body: memoryview) -> tuple[Seth, bool, bool]:
+    """Return a SACK's header, its BTH.rtx, and whether a reserved bit is set.
+
+    Raise DecodeError as `MrcPacket.unpack` does.
+    """
+    _, bits, _, qp, psn = BTH.unpack_from(body)
+    if bits & 0x0F:
+        raise FieldError("BTH.TVer", bits & 0x0F, "0x0")
+    seth = Seth.unpack_from(body, BTH.size)
+    stop = BTH.size + SETH.size + (bits >> 4 & 3)
+    if len(body) < stop:
+        raise TruncatedError("pad", stop, len(body))
+    first, _, _, _, _, cack, _, _, _, _, _, ooo, _ = SETH.unpack_from(body, BTH.size)
+    reserved = qp >> 24 | psn & _BTH_RESERVED | first & _SETH_RESERVED | cack >> 24
+    return seth, psn & RTX != 0, (reserved | ooo & 0x8000) != 0
 
 
 def cut_of(frame: Frame, options: WireOptions) -> Cut | RefusalReason:

@@ -19,6 +19,7 @@ class ReceiveBitmap:
         self.cack = start_psn - 1  # every PSN up to this one was received
         self.max_rcv = start_psn - 1
         self.ooo_count = 0  # marks above cack
+        self.reorder_depth = 0  # PSNs that one came behind the highest, at most
         self.lowest_unsacked = start_psn  # of what was received and not reported
         self._marks = 0
 
@@ -28,7 +29,10 @@ class ReceiveBitmap:
 
     def mark(self, psn: int) -> None:
         """Take note of a PSN that this does not hold."""
-        self.max_rcv = max(self.max_rcv, psn)
+        if psn > self.max_rcv:
+            self.max_rcv = psn
+        else:
+            self.reorder_depth = max(self.reorder_depth, self.max_rcv - psn)
         # What comes late pulls it back, or it would never be reported.
         self.lowest_unsacked = min(self.lowest_unsacked, psn)
         cack = self.cack

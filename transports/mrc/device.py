@@ -12,25 +12,22 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
 
 from transports.clock import MS, Ns
 from transports.mrc.agenda import Agenda
-from transports.mrc.arrivals import Probe, Write, cut_of, write_of
+from transports.mrc.arrivals import Probe, Write, cut_of, sack_of, write_of
 from transports.mrc.attributes import MAX_PLANES
-from transports.mrc.classes import CE, ECT0, Dscp
+from transports.mrc.classes import CE
 from transports.mrc.config import QpConfig
+from transports.mrc.departures import Departures, Outgoing
 from transports.mrc.diagnosis import Diagnosis
-from transports.mrc.endpoint import Addresses, Endpoint, EndpointOut
+from transports.mrc.endpoint import Addresses, Endpoint
 from transports.mrc.events import EvProbed, PeerPorts, Refused
-from transports.mrc.frames import Frame, unpack
-from transports.mrc.probing import ProbeOut
-from transports.mrc.qp import Out, QueuePair
+from transports.mrc.frames import NO_ICRC, Encapsulation, Frame, PlainIpv6
+from transports.mrc.qp import QueuePair
 from transports.mrc.refusals import Oddity, RefusalReason
-from transports.mrc.rendering import Renderer, Route
-from transports.mrc.requestor import WriteOut
-from transports.mrc.responder import Nack
-from transports.mrc.sack import Sack
+from transports.mrc.rendering import Renderer
+from transports.mrc.reverse import SILENT_AFTER
 from transports.roce.memory import MemoryTable
 from transports.roce.regions import MemoryRegion
 from wire.codec import DecodeError, ReadBuffer
@@ -45,6 +42,7 @@ MASK24 = 0xFFFFFF
 _OPCODES = frozenset(opcode.value for opcode in MrcOpcode)
 _BASE_P_KEY = 0x7FFF  # of 0xFFFF, full members or not
 _ENDPOINT = frozenset({MrcOpcode.ENDPOINT_REQUEST.value, MrcOpcode.ENDPOINT_RESPONSE.value})
+_SACK = MrcOpcode.SACK.value
 _REQUESTS = WRITES | {MrcOpcode.PROBE.value}
 
 
@@ -60,28 +58,20 @@ class DeviceConfig:
     def __post_init__(self) -> None:
         if not 0 < len(self.addresses) <= MAX_PLANES or not any(self.addresses):
             raise ValueError(f"{len(self.addresses)} planes, legal are 1 to {MAX_PLANES}")
-        for ip in self.addresses:
-            if ip is not None and len(ip) != 16:
-                raise ValueError(f"address {ip.hex()} is not 16 bytes long")
-
-
-class Outgoing(NamedTuple):
-    """One packet to send, and why it is sent."""
-
-    packet: bytes  # IP header to ICRC
-    plane: int  # the port to send it by
-    qp_num: int  # of the sender; 2: the endpoint
-    opcode: MrcOpcode
-    psn: int
-    ev: int
-    transmission: int  # 1: for the first time
-    why: str
 
 
 class Device:
     """One NIC."""
 
-    def __init__(self, config: DeviceConfig, rng: Random) -> None:
+    def __init__(
+        self, config: DeviceConfig, rng: Random, encapsulation: Encapsulation | None = None
+    ) -> None:
+        """Raise ValueError for addresses that are none of the encapsulation's."""
+        self._encapsulation = encapsulation or PlainIpv6(config.options)
+        size = self._encapsulation.address_size
+        for ip in config.addresses:
+            if ip is not None and len(ip) != size:
+                raise ValueError(f"address {ip.hex()} is not {size} bytes long")
         self.config = config
         self.memory = MemoryTable()
         self.refused: Counter[RefusalReason] = Counter()
@@ -97,7 +87,8 @@ class Device:
         self._next_qp_num = FIRST_QP_NUM
         self._agenda = Agenda()
         self._events: deque[object] = deque()
-        self._renderer = Renderer(config.options)
+        renderer = Renderer(config.options, self._encapsulation)
+        self._departures = Departures(config.addresses, renderer)
         self._endpoint = Endpoint(config.port_status_interval, config.options.port_mask_base)
         self._endpoint.ports = self._ports
         self._diagnosis = Diagnosis(ENDPOINT_QP, self._events)
@@ -232,9 +223,20 @@ class Device:
 
     def transmit(self, now: Ns) -> Iterator[Outgoing]:
         """Hand out what is to be sent now; may be drained in part and resumed."""
-        while (out := self._next(now)) is not None:
-            self.sent_packets += 1
-            yield out
+        while (sent := self._endpoint.next_out(now)) is not None:
+            packet = self._departures.of_endpoint(sent)
+            if packet is not None:
+                self.sent_packets += 1
+                yield packet
+        agenda, of_qp = self._agenda, self._departures.of_qp
+        while (qp_num := agenda.next_turn()) is not None:
+            qp = self._qps[qp_num]
+            out = qp.next_out(now, self.room)
+            agenda.sent(anything=out is not None)
+            packet = None if out is None else of_qp(qp, out, now)
+            if packet is not None:
+                self.sent_packets += 1
+                yield packet
 
     def counters(self) -> dict[str, int]:
         """Return what the device counted: packets, refused ones by reason, and oddities."""
@@ -247,90 +249,12 @@ class Device:
                 counts[oddity.value] = self.oddities[oddity]
         return counts
 
-    # -- sending ----------------------------------------------------------------------------
-
-    def _next(self, now: Ns) -> Outgoing | None:
-        while (endpoint := self._endpoint.next_out(now)) is not None:
-            out = self._render_endpoint(endpoint)
-            if out is not None:
-                return out
-        agenda = self._agenda
-        while (qp_num := agenda.next_turn()) is not None:
-            qp = self._qps[qp_num]
-            sent = qp.next_out(now, self.room)
-            agenda.sent(anything=sent is not None)
-            rendered = None if sent is None else self._render(qp, sent, now)
-            if rendered is not None:
-                return rendered
-        return None
-
-    def _render(self, qp: QueuePair, out: Out, now: Ns) -> Outgoing | None:
-        """Return a packet; None for an answer while no plane is up."""
-        peer, reverse = qp.peer, qp.reverse
-        assert peer is not None
-        assert reverse is not None
-        stats, renderer = qp.stats, self._renderer
-        stats.packets += 1
-        config = qp.config
-        trimmable = config.trimming and peer.trim_nack
-        if isinstance(out, WriteOut):
-            route, plane = self._route(qp, out.ev, peer.udp_dport)
-            packet = renderer.write(
-                out, peer.qp_num, route, trimmable=trimmable, timestamps=config.timestamps
-            )
-            stats.payload_bytes += out.message.payload_size(out.number)
-            stats.retransmissions += out.transmission > 1
-            return Outgoing(
-                packet, plane, qp.qp_num, out.opcode, out.psn, out.ev, out.transmission, out.why
-            )
-        if isinstance(out, ProbeOut):
-            route, plane = self._route(qp, out.ev, peer.udp_dport)
-            packet = renderer.probe(out, qp.qp_num, peer.qp_num, route, trimmable=trimmable)
-            stats.probes += 1
-            opcode, psn, ev = MrcOpcode.PROBE, out.probe_id, out.ev
-            return Outgoing(packet, plane, qp.qp_num, opcode, psn, ev, 1, out.why)
-        way_back = reverse.next(now)
-        if way_back is None:
-            return None
-        route, plane = self._route(qp, way_back, qp.answers_to)
-        packet = renderer.answer(out, peer.qp_num, route)
-        match out:
-            case Sack():
-                opcode, psn = MrcOpcode.SACK, out.seth.cack_psn
-                stats.sacks += 1
-            case Nack():
-                opcode, psn = MrcOpcode.NACK, out.neth.nack_psn
-                stats.nacks += 1
-            case _:
-                opcode, psn = MrcOpcode.ACKNOWLEDGE, out.psn
-                stats.acks += 1
-        return Outgoing(packet, plane, qp.qp_num, opcode, psn, way_back, 1, out.why)
-
-    def _route(self, qp: QueuePair, ev: int, udp_dport: int) -> tuple[Route, int]:
-        assert qp.peer is not None
-        plane = qp.layout.plane_of(ev)
-        source, destination = self.config.addresses[plane], qp.peer.addresses[plane]
-        assert source is not None
-        assert destination is not None
-        return Route(source, destination, ev, udp_dport), plane
-
-    def _render_endpoint(self, out: EndpointOut) -> Outgoing | None:
-        source, destination = self.config.addresses[out.plane], out.peer[out.plane]
-        if source is None or destination is None:
-            return None
-        traffic_class = Dscp.CONTROL << 2 if out.is_control else Dscp.TRIMMABLE << 2 | ECT0
-        route = Route(source, destination, out.ev, out.udp_dport)
-        packet = self._renderer.other(out.packet, route, traffic_class)
-        bth = out.packet.bth
-        opcode = MrcOpcode(bth.opcode)
-        return Outgoing(packet, out.plane, ENDPOINT_QP, opcode, bth.psn, out.ev, 1, out.why)
-
     # -- receiving --------------------------------------------------------------------------
 
     def receive(self, packet: ReadBuffer, now: Ns) -> None:
         """Take one IP packet, which may be longer than it says. No view of it is kept."""
         self.received_packets += 1
-        frame = unpack(packet, self.config.options)
+        frame = self._encapsulation.unpack(packet)
         reason = frame if isinstance(frame, RefusalReason) else self._receive(frame, now)
         if reason is not None:
             self.refused[reason] += 1
@@ -345,15 +269,40 @@ class Device:
             assert admitted is not None
             return self._receive_cut(admitted, frame, now)
         if self.config.options.icrc and not frame.icrc_is_right():
-            if frame.has_no_icrc():
+            if frame.icrc == NO_ICRC:
                 self._diagnosis.icrc()
             return RefusalReason.ICRC
         if admitted is None:
             return self._receive_endpoint(frame, now)
-        admitted.answers_to = frame.udp_dport
         if frame.body[0] in WRITES:
-            return self._receive_write(admitted, frame, now)
-        return self._receive_other(admitted, frame, now)
+            reason = self._receive_write(admitted, frame, now)
+        else:
+            reason = self._receive_other(admitted, frame, now)
+        if reason is None:
+            admitted.answers_to = frame.udp_dport
+            if frame.body[0] in _REQUESTS:
+                self._learn(admitted, frame.ev, now)
+        self._agenda.note(admitted)
+        return reason
+
+    def _learn(self, qp: QueuePair, ev: int, now: Ns) -> None:
+        """Take note that valid data came on an EV.
+
+        Where nothing leaves but answers, test the planes on which nothing comes. 12.9.
+        """
+        reverse, peer, requestor = qp.reverse, qp.peer, qp.requestor
+        assert reverse is not None
+        assert peer is not None
+        reverse.learn(ev, now)
+        if qp.next_look is None:
+            qp.next_look = now + SILENT_AFTER * reverse.base_rtt
+        if now < qp.next_look or (requestor is not None and requestor.is_waiting):
+            return
+        qp.next_look = now + reverse.base_rtt
+        for other in reverse.probes(now):
+            plane = qp.layout.plane_of(other)
+            to = peer.addresses, other, plane, qp.answers_to, now, qp.qp_num
+            self._endpoint.probe(*to)
 
     def _admit(self, frame: Frame) -> QueuePair | RefusalReason | None:  # noqa: PLR0911
         """Return the queue pair that a packet is for, None for the endpoint, or why not."""
@@ -388,9 +337,7 @@ class Device:
             self.oddities[Oddity.RESERVED_NONZERO] += 1
         if write.mig_req:
             self._diagnosis.bit_order()
-        reason = qp.receive_write(write, now)
-        self._heard(qp, frame, now)
-        return reason
+        return qp.receive_write(write, now)
 
     def _receive_cut(self, qp: QueuePair, frame: Frame, now: Ns) -> RefusalReason | None:
         cut = cut_of(frame, self.config.options)
@@ -400,25 +347,14 @@ class Device:
         self._agenda.note(qp)
         return reason
 
-    def _heard(self, qp: QueuePair, frame: Frame, now: Ns) -> None:
-        """Take note that valid data came on an EV: its plane works, that way at least."""
-        reverse = qp.reverse
-        assert reverse is not None
-        reverse.learn(frame.ev, now)
-        self._agenda.note(qp)
-
     def _receive_other(self, qp: QueuePair, frame: Frame, now: Ns) -> RefusalReason | None:
-        options = self.config.options
-        try:
-            packet = MrcPacket.unpack(frame.body, options)
-        except DecodeError:
+        if frame.body[0] == _SACK:
+            return self._receive_sack(qp, frame, now)
+        packet = self._unpack(frame)
+        if packet is None:
             return RefusalReason.MALFORMED
-        if packet.has_reserved_bits(frame.body, options):
-            self.oddities[Oddity.RESERVED_NONZERO] += 1
         bth, reason = packet.bth, None
         match packet:
-            case MrcPacket(seth=seth) if seth is not None:
-                reason = qp.receive_sack(seth, now, rtx=bth.rtx)
             case MrcPacket(neth=neth) if neth is not None:
                 reason = qp.receive_nack(neth, now)
             case MrcPacket(aeth=aeth) if aeth is not None:
@@ -426,20 +362,34 @@ class Device:
             case MrcPacket(peth=peth) if peth is not None:
                 probe = Probe(peth.probe_id, peth.tx_timestamp, frame.ev, frame.ecn == CE)
                 reason = qp.receive_probe(probe, now)
-                self._heard(qp, frame, now)
-        self._agenda.note(qp)
         return reason
 
-    def _receive_endpoint(self, frame: Frame, now: Ns) -> RefusalReason | None:
+    def _receive_sack(self, qp: QueuePair, frame: Frame, now: Ns) -> RefusalReason | None:
+        try:
+            seth, rtx, has_reserved = sack_of(frame.body)
+        except DecodeError:
+            return RefusalReason.MALFORMED
+        if has_reserved:
+            self.oddities[Oddity.RESERVED_NONZERO] += 1
+        return qp.receive_sack(seth, now, rtx=rtx)
+
+    def _unpack(self, frame: Frame) -> MrcPacket | None:
+        """Return any packet; count one that has reserved bits set."""
         options = self.config.options
         try:
             packet = MrcPacket.unpack(frame.body, options)
         except DecodeError:
-            return RefusalReason.MALFORMED
+            return None
         if packet.has_reserved_bits(frame.body, options):
             self.oddities[Oddity.RESERVED_NONZERO] += 1
+        return packet
+
+    def _receive_endpoint(self, frame: Frame, now: Ns) -> RefusalReason | None:
+        packet = self._unpack(frame)
+        if packet is None:
+            return RefusalReason.MALFORMED
         bth = packet.bth
-        told: RefusalReason | PeerPorts | EvProbed | None = None
+        told: RefusalReason | PeerPorts | EvProbed | tuple[int, int] | None = None
         if packet.erth is not None:
             told = self._endpoint.receive_request(
                 bth.psn, packet.erth, frame, self._planes[frame.destination], now
@@ -454,13 +404,22 @@ class Device:
                 self._diagnosis.eeth_op(packet.eeth.op)
         if isinstance(told, RefusalReason):
             return told
-        if told is not None:
+        if isinstance(told, tuple):
+            self._take_way_back(*told, now)
+        elif told is not None:
             self._events.append(told)
         if isinstance(told, PeerPorts):
             self._take_ports(told)
         return None
 
+    def _take_way_back(self, qp_num: int, ev: int, now: Ns) -> None:
+        """Let a queue pair know that an EV leads to its peer."""
+        qp = self._qps.get(qp_num)
+        if qp is not None and qp.reverse is not None:
+            qp.reverse.on_probe_answer(ev, now)
+
     def _take_ports(self, told: PeerPorts) -> None:
+        """Let the queue pairs of a peer know that its ports changed."""
         for qp in self._qps.values():
             if qp.peer is not None and qp.peer.addresses == told.peer:
                 qp.ports_changed()

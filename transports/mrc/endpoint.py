@@ -41,6 +41,7 @@ class _Asked(NamedTuple):
     ev: int
     plane: int
     sent_at: Ns
+    for_qp: int | None  # that looks for a way back; None: the owner asked
 
 
 @dataclass(slots=True)
@@ -116,17 +117,27 @@ class Endpoint:
 
     # -- probes -----------------------------------------------------------------------------
 
-    def probe(
-        self, peer: Addresses, ev: int, plane: int, udp_dport: int, now: Ns
+    def probe(  # noqa: PLR0917 - that is what a probe is
+        self,
+        peer: Addresses,
+        ev: int,
+        plane: int,
+        udp_dport: int,
+        now: Ns,
+        for_qp: int | None = None,
     ) -> int | None:
-        """Probe an EV to a host; return the id, or None with too many unanswered."""
+        """Probe an EV to a host; return the id, or None with too many unanswered.
+
+        Of one for a queue pair that looks for a way back, only an answer is told, as a pair of
+        its number and the EV.
+        """
         if len(self._asked) >= MAX_PROBES:
             return None
         while self._next_id in self._asked:
             self._next_id = self._next_id + 1 & 0xFFFF
         probe_id = self._next_id
         self._next_id = probe_id + 1 & 0xFFFF
-        self._asked[probe_id] = _Asked(ev, plane, now)
+        self._asked[probe_id] = _Asked(ev, plane, now, for_qp)
         bth = MrcBth(MrcOpcode.ENDPOINT_REQUEST, ENDPOINT_QP, probe_id)
         packet = MrcPacket.make(bth, Erth(EndpointOp.EV_PROBE, tx_timestamp=stamp(now)))
         self._out.append(EndpointOut(packet, peer, ev, plane, False, udp_dport, "EV probe"))
@@ -165,7 +176,9 @@ class Endpoint:
         before, peer.mask = peer.mask, mask
         return PeerPorts(peer.addresses, before, mask, now)
 
-    def receive_response(self, psn: int, eeth: Eeth, now: Ns) -> RefusalReason | EvProbed:
+    def receive_response(
+        self, psn: int, eeth: Eeth, now: Ns
+    ) -> RefusalReason | EvProbed | tuple[int, int]:
         """Take an endpoint response."""
         asked = self._asked.get(psn & 0xFFFF)
         if asked is None or eeth.tx_timestamp != stamp(asked.sent_at):
@@ -173,6 +186,8 @@ class Endpoint:
         if eeth.op != EndpointOp.EV_PROBE:
             return RefusalReason.ENDPOINT_OP
         del self._asked[psn & 0xFFFF]
+        if asked.for_qp is not None:
+            return asked.for_qp, asked.ev
         return EvProbed(psn & 0xFFFF, asked.ev, asked.plane, now - asked.sent_at, now)
 
     # -- time -------------------------------------------------------------------------------
@@ -194,7 +209,8 @@ class Endpoint:
             if asked.sent_at + PROBE_TIMEOUT > now:
                 return
             del self._asked[probe_id]
-            self.events.append(EvProbed(probe_id, asked.ev, asked.plane, None, now))
+            if asked.for_qp is None:
+                self.events.append(EvProbed(probe_id, asked.ev, asked.plane, None, now))
 
     def next_out(self, now: Ns) -> EndpointOut | None:
         """Return what is to be sent now."""

@@ -1,31 +1,30 @@
-"""An MRC packet in plain IPv6 with a structured EV: what stands before the BTH, and the ICRC.
+"""What stands before the BTH of an MRC packet, and how it depends on the EV.
 
-mrc-emu/1, 12.2 to 12.4. Flow label and UDP source port are the EV; the UDP checksum is zero.
-Heads are kept, since packets of one kind on one EV differ from the BTH on alone, and with each
-the CRC of what it contributes: the flow label is not covered, the UDP source port is.
+mrc-emu/1, 12.2 to 12.4. Here is plain IPv6: flow label and UDP source port are the EV, the UDP
+checksum is zero. Others are an `Encapsulation`, too: a device has one of them.
 """
 
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from transports.mrc.classes import TRIMMED, Dscp
 from transports.mrc.refusals import RefusalReason
+from wire import ipv4
 from wire.codec import ReadBuffer
-from wire.ipv4 import Protocol
 from wire.ipv6 import IPV6
 from wire.mrc import entropy
 from wire.mrc.options import PORTS, WireOptions
 from wire.roce.bth import BTH
-from wire.roce.icrc import ICRC, LRH_CRC, crc32, icrc
+from wire.roce.icrc import ICRC, LRH_CRC, crc32
 from wire.udp import UDP
 
 # IPv6 and UDP in one go; wire/ipv6.py and udp.py are the definitions.
 _HEAD = Struct("!IHBB16s16sHHHH")
 HOP_LIMIT = 64
-_UDP = Protocol.UDP.value
+_UDP = ipv4.Protocol.UDP.value
 _ONES = 0x6FFFFFFF  # first word of the IPv6 header, as the ICRC sees it
+MAX_HEADS = 8192  # kept: one per EV, direction and length
 NO_ICRC = 0xFFFFFFFF  # WireOptions.icrc is off
-MAX_HEADS = 8192  # kept
 
 
 class Head(NamedTuple):
@@ -33,6 +32,16 @@ class Head(NamedTuple):
 
     data: bytes
     crc: int
+
+
+class Destination(NamedTuple):
+    """Where packets go, and how."""
+
+    local: bytes
+    remote: bytes
+    ev: int
+    udp_dport: int
+    traffic_class: int
 
 
 class Frame(NamedTuple):
@@ -45,89 +54,107 @@ class Frame(NamedTuple):
     ecn: int
     udp_dport: int
     udp_length: int  # as it says: more than is there, where it was cut
+    crc: int  # the ICRC's state before the BTH
     is_cut: bool
     body: memoryview  # BTH to the end; without the ICRC, if it is whole
-    packet: memoryview  # IPv6 header to the end of the UDP datagram
+    icrc: int  # as it stands there; 0 where it was cut away
 
     def icrc_is_right(self) -> bool:
-        """Check the ICRC of a packet that is whole."""
-        packet = self.packet
-        stop = len(packet) - ICRC.size
-        return bool(ICRC.unpack_from(packet, stop)[0] == icrc(packet[:stop]))
-
-    def has_no_icrc(self) -> bool:
-        """Say whether there are ones in the ICRC's place."""
-        packet = self.packet
-        return bool(ICRC.unpack_from(packet, len(packet) - ICRC.size)[0] == NO_ICRC)
+        """Check the ICRC of a packet that is whole; it sees ones in the BTH's byte 4."""
+        body = self.body
+        bth = bytearray(body[: BTH.size])
+        bth[4] = 0xFF
+        return crc32(body[BTH.size :], crc32(bth, self.crc)) == self.icrc
 
 
-class Heads:
-    """Heads of one device."""
+# What the first 48 bytes of a packet say: the fields of a Frame down to `crc`, and the length
+# of the IPv6 payload.
+_Said = tuple[tuple[bytes, bytes, int, int, int, int, int, int], int]
+
+
+class Encapsulation(Protocol):
+    """How packets lie in IP."""
+
+    @property
+    def address_size(self) -> int:
+        """Bytes of an address."""
+
+    def head(self, to: Destination, udp_length: int) -> Head:
+        """Return the head of a packet with that many bytes of UDP, header and ICRC included."""
+
+    def unpack(self, packet: ReadBuffer) -> Frame | RefusalReason:
+        """Take a packet apart; say why not. Lengths of what was cut are not believed."""
+
+
+class PlainIpv6:
+    """IPv6, and UDP behind it."""
+
+    address_size = 16
 
     def __init__(self, options: WireOptions) -> None:
         self._options = options
-        self._heads: dict[tuple[bytes, bytes, int, int, int, int], Head] = {}
+        self._heads: dict[bytes, _Said] = {}
 
-    def get(  # noqa: PLR0917 - hot: keywords cost
-        self,
-        source: bytes,
-        destination: bytes,
-        ev: int,
-        traffic_class: int,
-        udp_dport: int,
-        udp_length: int,
-    ) -> Head:
-        """Return the head of a packet with that many bytes of UDP, header and ICRC included."""
-        key = source, destination, ev, traffic_class, udp_dport, udp_length
-        head = self._heads.get(key)
-        if head is None:
-            if len(self._heads) >= MAX_HEADS:
-                self._heads.clear()
-            head = self._heads[key] = self._make(key)
-        return head
-
-    def _make(self, key: tuple[bytes, bytes, int, int, int, int]) -> Head:
-        source, destination, ev, traffic_class, udp_dport, udp_length = key
-        label, port = entropy.split(ev, self._options.ev_split)
-        word = 6 << 28 | traffic_class << 20 | label
-        rest = source, destination, port, udp_dport, udp_length
+    def head(self, to: Destination, udp_length: int) -> Head:
+        """Return a head; its CRC covers the UDP source port, and not the flow label. 12.3."""
+        label, port = entropy.split(to.ev, self._options.ev_split)
+        word = 6 << 28 | to.traffic_class << 20 | label
+        rest = to.local, to.remote, port, to.udp_dport, udp_length
         data = _HEAD.pack(word, udp_length, _UDP, HOP_LIMIT, *rest, 0)
         masked = _HEAD.pack(_ONES, udp_length, _UDP, 0xFF, *rest, 0xFFFF)
         return Head(data, crc32(masked, LRH_CRC))
 
+    def unpack(self, packet: ReadBuffer) -> Frame | RefusalReason:
+        """Take a packet apart. What its head says is kept, since many packets have the same."""
+        view = memoryview(packet)
+        key = bytes(view[: _HEAD.size])
+        said = self._heads.get(key)
+        if said is None:
+            read = self._read(key)
+            if isinstance(read, RefusalReason):
+                return read
+            if len(self._heads) >= MAX_HEADS:
+                self._heads.clear()
+            said = self._heads[key] = read
+        fields, payload = said
+        length, present = fields[6], len(view) - IPV6.size
+        icrc = 0
+        is_cut = fields[3] in TRIMMED or length > present
+        if is_cut:
+            stop = len(view) if payload > present else IPV6.size + payload
+        elif payload > present:
+            return RefusalReason.IP_LENGTH
+        elif length > payload or length < UDP.size + BTH.size + ICRC.size:
+            return RefusalReason.UDP_LENGTH
+        else:
+            stop = IPV6.size + length - ICRC.size
+            (icrc,) = ICRC.unpack_from(view, stop)
+        rest = is_cut, view[_HEAD.size : stop], icrc
+        frame: Frame = tuple.__new__(Frame, fields + rest)  # hot: a call less
+        return frame
 
-def unpack(packet: ReadBuffer, options: WireOptions) -> Frame | RefusalReason:  # noqa: PLR0911
-    """Take a packet apart; say why not. Lengths of what was cut are not believed."""
-    view = memoryview(packet)
-    if len(view) < IPV6.size:
-        return RefusalReason.IP_LENGTH
-    if view[0] >> 4 != 6:
-        return RefusalReason.IP_VERSION
-    if len(view) < _HEAD.size:
-        return RefusalReason.IP_LENGTH
-    word, payload, protocol, _, source, destination, port, dport, length, _ = _HEAD.unpack_from(
-        view
-    )
-    if protocol != _UDP:
-        return RefusalReason.IP_PROTOCOL
-    if dport not in PORTS:
-        return RefusalReason.UDP_PORT
-    dscp = word >> 22 & 0x3F
-    present = len(view) - IPV6.size
-    is_cut = dscp in TRIMMED or length > present
-    if is_cut:
-        stop = len(view) if payload > present else IPV6.size + payload
-        body = view[_HEAD.size : stop]
-    elif payload > present:
-        return RefusalReason.IP_LENGTH
-    elif length > payload or length < UDP.size + BTH.size + ICRC.size:
-        return RefusalReason.UDP_LENGTH
-    else:
-        stop = IPV6.size + length
-        body = view[_HEAD.size : stop - ICRC.size]
-    ev = entropy.join(word & 0xFFFFF, port, options.ev_split)
-    ecn = word >> 20 & 3
-    return Frame(source, destination, ev, dscp, ecn, dport, length, is_cut, body, view[:stop])
+    def _read(self, head: bytes) -> _Said | RefusalReason:
+        """Read the first bytes of a packet."""
+        if len(head) < IPV6.size:
+            return RefusalReason.IP_LENGTH
+        if head[0] >> 4 != 6:
+            return RefusalReason.IP_VERSION
+        if len(head) < _HEAD.size:
+            return RefusalReason.IP_LENGTH
+        word, payload, protocol, _, source, destination, port, dport, length, _ = (
+            _HEAD.unpack_from(head)
+        )
+        if protocol != _UDP:
+            return RefusalReason.IP_PROTOCOL
+        if dport not in PORTS:
+            return RefusalReason.UDP_PORT
+        ev = entropy.join(word & 0xFFFFF, port, self._options.ev_split)
+        addresses = source, destination
+        masked = _HEAD.pack(_ONES, payload, _UDP, 0xFF, *addresses, port, dport, length, 0xFFFF)
+        crc = crc32(masked, LRH_CRC)
+        ecn = word >> 20 & 3
+        dscp = word >> 22 & 0x3F
+        return (*addresses, ev, dscp, ecn, dport, length, crc), payload
 
 
 def is_last_hop(dscp: int) -> bool:

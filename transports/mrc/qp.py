@@ -28,6 +28,7 @@ from transports.mrc.paths import Paths
 from transports.mrc.probing import ProbeOut
 from transports.mrc.profiles import EvLayout
 from transports.mrc.refusals import Oddity, RefusalReason
+from transports.mrc.rendering import Route
 from transports.mrc.requestor import Requestor, RequestorConfig, WriteOut
 from transports.mrc.responder import Answer, Responder, ResponderConfig
 from transports.mrc.reverse import Reverse
@@ -106,6 +107,8 @@ class QueuePair:
         self.reverse: Reverse | None = None
         self.peer: Peer | None = None
         self.path_mtu = 0
+        self.next_look: Ns | None = None  # for planes on which no data comes
+        self.routes: dict[int, Route] = {}  # the device's: by EV and UDP port
         self.answers_to = 0  # UDP destination port: the one that the peer was seen to use
         self.peer_addresses: frozenset[bytes] = frozenset()
         self._dynamic_mpr = False

@@ -1,26 +1,27 @@
 """What a device sends, as whole packets: headers, payload, pad, ICRC.
 
 Nearly all of it are WRITEs; they are packed straight into the public `Struct`s of `arrivals`,
-with the head of `frames` before them. All else goes through `wire.mrc.packet`.
+with a head of `frames` before them. All else goes through `wire.mrc.packet`. Heads are kept,
+since packets of one kind on one EV differ from the BTH on alone.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from transports.mrc.arrivals import WRITE_BARE, WRITE_TS
 from transports.mrc.classes import ECT0, Dscp
-from transports.mrc.frames import NO_ICRC, Heads
+from transports.mrc.frames import NO_ICRC, Destination, Encapsulation, Head
 from transports.mrc.probing import ProbeOut
 from transports.mrc.requestor import WriteOut
-from transports.mrc.responder import Ack, Answer, Nack
+from transports.mrc.responder import Ack, Nack
 from transports.mrc.sack import Sack
-from transports.roce.psn import MASK
 from wire.codec import ReadBuffer
 from wire.mrc.bth import RTX, TS, A, MrcBth
 from wire.mrc.eths import FTYPE
 from wire.mrc.opcodes import MrcOpcode
 from wire.mrc.options import BthBitOrder, WireOptions
 from wire.mrc.packet import MrcPacket
-from wire.mrc.reliability import Peth
+from wire.mrc.reliability import SETH, Peth
+from wire.roce.bth import BTH
 from wire.roce.eths import IMMDT
 from wire.roce.icrc import ICRC, crc32
 from wire.udp import UDP
@@ -28,23 +29,31 @@ from wire.udp import UDP
 _PAD = (b"", b"\0\0\0", b"\0\0", b"\0")  # by length modulo 4
 _OVERHEAD = UDP.size + ICRC.size
 _P_KEY = 0xFFFF
+_SACK_SIZE = BTH.size + SETH.size
+_CONTROL = Dscp.CONTROL << 2
 
 
-class Route(NamedTuple):
-    """Where a packet goes."""
+MAX_HEADS = 64  # kept by a route: kinds and lengths of packets
 
-    source: bytes
-    destination: bytes
+
+@dataclass(slots=True)
+class Route:
+    """Where a packet goes, and by which port."""
+
+    local: bytes
+    remote: bytes
     ev: int
     udp_dport: int
+    plane: int
+    heads: dict[int, Head] = field(default_factory=dict)  # by class and length
 
 
 class Renderer:
     """Makes packets of one device."""
 
-    def __init__(self, options: WireOptions) -> None:
+    def __init__(self, options: WireOptions, encapsulation: Encapsulation) -> None:
         self._options = options
-        self._heads = Heads(options)
+        self._encapsulation = encapsulation
         m_first = options.bth_bit_order is BthBitOrder.M_SE
         self._solicited = 0x40 if m_first else 0x80
 
@@ -98,10 +107,24 @@ class Renderer:
         dscp = Dscp.TRIMMABLE if trimmable else Dscp.NO_TRIM
         return self.other(packet, route, dscp << 2 | ECT0)
 
-    def answer(self, out: Answer, dest_qp: int, route: Route) -> bytes:
-        """Return a SACK, NACK or Transport ACK: of the control class."""
-        packet = answer_packet(out, dest_qp)
-        return self.other(packet, route, Dscp.CONTROL << 2)
+    def sack(self, out: Sack, dest_qp: int, route: Route) -> bytes:
+        """Return a SACK: like all answers, of the control class."""
+        seth = out.seth
+        middle = bytearray(_SACK_SIZE)
+        word = seth.cack_psn | RTX if out.rtx else seth.cack_psn
+        BTH.pack_into(middle, 0, MrcOpcode.SACK, 0, _P_KEY, dest_qp | 0xFF000000, word)
+        seth.pack_into(middle, BTH.size)
+        return self._packet(route, _CONTROL, middle, b"", b"")
+
+    def nack(self, out: Nack, dest_qp: int, route: Route) -> bytes:
+        """Return a NACK."""
+        bth = MrcBth(MrcOpcode.NACK, dest_qp, out.neth.nack_psn, rtx=out.rtx)
+        return self.other(MrcPacket.make(bth, out.neth), route, _CONTROL)
+
+    def ack(self, out: Ack, dest_qp: int, route: Route) -> bytes:
+        """Return a Transport ACK, or a NAK."""
+        bth = MrcBth(MrcOpcode.ACKNOWLEDGE, dest_qp, out.psn)
+        return self.other(MrcPacket.make(bth, out.aeth), route, _CONTROL)
 
     def other(self, packet: MrcPacket, route: Route, traffic_class: int) -> bytes:
         """Return any packet."""
@@ -119,8 +142,15 @@ class Renderer:
     ) -> bytes:
         """Join the parts; `middle` begins with a BTH whose reserved byte is ones."""
         length = _OVERHEAD + len(middle) + len(payload) + len(pad)
-        source, destination, ev, dport = route
-        head = self._heads.get(source, destination, ev, traffic_class, dport, length)
+        key = traffic_class << 16 | length
+        head = route.heads.get(key)
+        if head is None:
+            if len(route.heads) >= MAX_HEADS:
+                route.heads.clear()
+            to = Destination(
+                route.local, route.remote, route.ev, route.udp_dport, traffic_class
+            )
+            head = route.heads[key] = self._encapsulation.head(to, length)
         if self._options.icrc:
             crc = crc32(payload, crc32(middle, head.crc))
             if pad:
@@ -129,18 +159,3 @@ class Renderer:
             crc = NO_ICRC
         middle[4] = 0
         return b"".join((head.data, middle, payload, pad, ICRC.pack(crc)))
-
-
-def answer_packet(out: Answer, dest_qp: int) -> MrcPacket:
-    """Return the packet of an answer, BTH to payload. OCP MRC 1.0, table 7-6 (as cited)."""
-    match out:
-        case Sack():
-            bth = MrcBth(MrcOpcode.SACK, dest_qp, out.seth.cack_psn, rtx=out.rtx)
-            return MrcPacket.make(bth, out.seth)
-        case Nack():
-            bth = MrcBth(MrcOpcode.NACK, dest_qp, out.neth.nack_psn, rtx=out.rtx)
-            return MrcPacket.make(bth, out.neth)
-        case Ack():
-            return MrcPacket.make(
-                MrcBth(MrcOpcode.ACKNOWLEDGE, dest_qp, out.psn & MASK), out.aeth
-            )

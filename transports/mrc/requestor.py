@@ -91,6 +91,7 @@ class WriteOut(NamedTuple):
     stamp: int
     ack_req: bool
     transmission: int
+    size: int  # of the payload
     why: str  # "" for the first one
 
 
@@ -201,7 +202,8 @@ class Requestor:
         board = self.board
         if not self.window.allows_psn(sent.psn, board):
             return Stop.MPR
-        if not allows_bytes(board.inflight, sent.size, self.congestion.cwnd):
+        cwnd = self.congestion.cwnd
+        if not allows_bytes(board.inflight, sent.size, cwnd):
             return Stop.CWND
         last_ev, loss = sent.ev, sent.loss
         assert loss is not None
@@ -211,7 +213,7 @@ class Requestor:
             return Stop.PATHS
         self.resends.pop()
         self.retransmissions += 1
-        out = self._send(sent, ev, now, loss.why)
+        out = self._send(sent, ev, cwnd, now, loss.why)
         self._events.append(
             Retransmitted(
                 self.config.qp_num, out.psn, sent.message.msn & MASK16, sent.transmissions,
@@ -231,7 +233,8 @@ class Requestor:
             size += IMMDT.size
         if not self.window.allows_psn(board.next_psn, board):
             return Stop.MPR
-        if not allows_bytes(board.inflight, size, self.congestion.cwnd):
+        cwnd = self.congestion.cwnd
+        if not allows_bytes(board.inflight, size, cwnd):
             return Stop.CWND
         ev = self.paths.next_ev(now, (), room)
         if ev is None:
@@ -243,17 +246,20 @@ class Requestor:
                 self._ack_timer.progress(now)
             messages.begin(message, board.next_psn)
         message.started += 1
-        return self._send(board.add(message, index, size), ev, now, "")
+        return self._send(board.add(message, index, size), ev, cwnd, now, "")
 
-    def _send(self, sent: Sent, ev: int, now: Ns, why: str) -> WriteOut:
+    def _send(self, sent: Sent, ev: int, cwnd: int, now: Ns, why: str) -> WriteOut:
         board, message, index = self.board, sent.message, sent.index
         board.transmitted(sent, ev, stamp(now), now)
         self._timers.arm(sent)
-        is_closing = self.congestion.cwnd - board.inflight < 2 * self._packet
-        return WriteOut(
+        is_closing = cwnd - board.inflight < 2 * self._packet
+        fields = (
             message, index, message.opcode(index), sent.psn & MASK, ev, sent.stamp,
-            is_closing or index == message.packets - 1, sent.transmissions, why,
+            is_closing or index == message.packets - 1, sent.transmissions,
+            message.payload_size(index), why,
         )  # fmt: skip
+        out: WriteOut = tuple.__new__(WriteOut, fields)  # hot: a call less
+        return out
 
     def _stopped(self, stop: Stop, now: Ns) -> None:
         self.stop = stop

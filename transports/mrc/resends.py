@@ -26,7 +26,8 @@ class ResendQueue:
 
     def first(self, now: Ns) -> Sent | None:
         """Return the lowest PSN that may be sent now; it stays until `pop`."""
-        self.release(now)
+        if self._waiting:
+            self.release(now)
         ready = self._ready
         while ready and (ready[0][1].is_acked or not ready[0][1].is_lost):
             heappop(ready)

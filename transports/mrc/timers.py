@@ -55,11 +55,12 @@ class RetransmissionTimers:
 
     def arm(self, sent: Sent) -> None:
         """Start the timer of a packet that was sent just now."""
-        entry = sent.sent_at + self._policy.interval(sent.retries), sent.order, sent
-        if sent.retries < self._policy.linear:
-            self._linear.append(entry)
+        policy = self._policy
+        if sent.retries < policy.linear:
+            self._linear.append((sent.sent_at + policy.rto, sent.order, sent))
         else:
-            heappush(self._exponential, entry)
+            due = sent.sent_at + policy.interval(sent.retries)
+            heappush(self._exponential, (due, sent.order, sent))
 
     @property
     def deadline(self) -> Ns | None:

@@ -7,7 +7,7 @@ import pytest
 from tests.transports.mrc.world import World, trimmed
 from transports.mrc.arrivals import Write, cut_of, write_of
 from transports.mrc.config import QpConfig
-from transports.mrc.frames import Frame, unpack
+from transports.mrc.frames import Frame, PlainIpv6
 from transports.mrc.refusals import RefusalReason
 from wire.codec import DecodeError
 from wire.ipv6 import IPV6, Ipv6
@@ -17,6 +17,11 @@ from wire.mrc.options import DEFAULTS, BthBitOrder, EvSplit, WireOptions
 from wire.mrc.packet import MrcPacket
 from wire.roce.icrc import ICRC, icrc
 from wire.udp import UDP, Udp
+
+
+def unpack(packet, options):
+    return PlainIpv6(options).unpack(packet)
+
 
 OTHER = WireOptions(bth_bit_order=BthBitOrder.SE_M, ev_split=EvSplit.LABEL_LOW)
 MTU = 256
@@ -95,7 +100,7 @@ def test_changed_and_cut_writes_are_taken_or_refused_as_wire_does():
         body = raw[48:-4][: rng.choice((None, rng.randrange(12, 60)))]
         for _ in range(rng.randrange(3)):
             body[rng.randrange(1, min(36, len(body)))] ^= 1 << rng.randrange(8)
-        frame = Frame(b"", b"", 0, 4, 2, 4791, len(body) + 12, False, memoryview(body), raw)
+        frame = Frame(b"", b"", 0, 4, 2, 4791, len(body) + 12, 0, False, memoryview(body), 0)
         write = write_of(frame, DEFAULTS)
         try:
             MrcPacket.unpack(body)

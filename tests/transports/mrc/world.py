@@ -196,6 +196,7 @@ class World:
         traces=False,
         port_status_interval=None,
         keep_sent=False,
+        base_rtt=R,
     ):
         self.now = start
         self.turns = 0
@@ -227,11 +228,11 @@ class World:
                 active=evs(planes, per_plane),
                 backup=evs(planes, per_plane, first=per_plane),
                 layout=STEV32,
-                base_rtt=R,
+                base_rtt=base_rtt,
                 trimming=configs[host].trimming,
                 min_active=min_active,
             )
-            control = NsccConfig(rate, R, mtu + 64, trimming=configs[host].trimming)
+            control = NsccConfig(rate, base_rtt, mtu + 64, trimming=configs[host].trimming)
             other = configs[1 - host]
             peer = Peer(
                 addresses[1 - host], 0x21 - host, psns[1 - host], mpr, max_wimm,

@@ -1,0 +1,187 @@
+"""Host to host: ports and EV probes. OCP MRC 1.0, 7.5.6 (as cited); mrc-emu/1, 12.11."""
+
+import pytest
+
+from tests.transports.mrc.script import EV, MTU, OUR_PSN, Dialogue, probe, sack, said, us, write
+from tests.transports.mrc.world import R
+from transports.clock import MS
+from transports.mrc.events import EvProbed, PeerPorts
+from transports.mrc.window import Stop
+from wire.mrc.endpoint import Eeth, EndpointOp, Erth
+from wire.mrc.opcodes import ENDPOINT_QP, WRITES, MrcOpcode
+
+PSN = OUR_PSN
+
+
+def status(mask):
+    erth = Erth(EndpointOp.PORT_STATUS_UPDATE, mask)
+    return said(MrcOpcode.ENDPOINT_REQUEST, erth, psn=1, dest_qp=ENDPOINT_QP)
+
+
+def planes_used(sent):
+    return {one.out.plane for one in sent if one.out.opcode in WRITES}
+
+
+def test_a_change_of_a_port_is_told_three_times_on_planes_that_live():
+    """12.11: one R apart, each on another live plane; the mask holds the sender's ports."""
+    mrc = Dialogue(planes=3, active=[0x2A8, 0x2A9, 0x2AA])
+    mrc.device.set_port(2, mrc.now, up=False)
+    start, told = mrc.now, []
+    for n in range(3):
+        mrc.waits(start + n * R)
+        mrc._drain()
+        [sent] = mrc.sends_all("ENDPOINT_REQUEST")
+        told.append(sent)
+    assert {sent.port_status_mask for sent in told} == {0b011}
+    assert {sent.out.plane for sent in told} == {0, 1}
+    assert {sent.dscp for sent in told} == {46}
+    assert {sent.op for sent in told} == {EndpointOp.PORT_STATUS_UPDATE}
+    mrc.sends_nothing(until=start + 100 * R)
+
+
+def test_all_states_are_told_every_5_ms():
+    """12.11."""
+    mrc = Dialogue(port_status_interval=5 * MS)
+    start = mrc.now
+    mrc.sends_nothing(until=start + 5 * MS - 1)
+    mrc.waits(start + 5 * MS)
+    mrc._drain()
+    mrc.sends("ENDPOINT_REQUEST", port_status_mask=3)
+
+
+def test_a_plane_that_is_down_at_home_carries_nothing():
+    """8: all EVs of that plane are unusable at once; 12.17.6."""
+    mrc = Dialogue()
+    mrc.device.set_port(0, mrc.now, up=False)
+    mrc.posts(20 * MTU)
+    sent = mrc.sends_all()
+    assert planes_used(sent) == {1}
+    mrc.device.set_port(0, mrc.now, up=True)
+    mrc.posts(60 * MTU)
+    assert planes_used(mrc.sends_all()) == {0, 1}
+    with pytest.raises(ValueError, match="plane 2 is none of this device"):
+        mrc.device.set_port(2, mrc.now, up=True)
+
+
+def test_a_plane_that_is_down_at_the_peer_carries_nothing():
+    """8: the peer learns it; the newest message by arrival counts."""
+    mrc = Dialogue()
+    mrc.receives(status(0b01))
+    mrc.posts(20 * MTU)
+    assert planes_used(mrc.sends_all()) == {0}
+    assert mrc.told(PeerPorts) == [PeerPorts(mrc.theirs, 0b11, 0b01, mrc.now)]
+    mrc.receives(status(0b01))
+    assert len(mrc.told(PeerPorts)) == 1, "only changes"
+    mrc.receives(status(0b11))
+    mrc.posts(60 * MTU)
+    assert planes_used(mrc.sends_all()) == {0, 1}
+
+
+def test_without_any_plane_it_stalls_and_goes_on_when_one_is_back():
+    """12.9: none: stall, timers keep running."""
+    mrc = Dialogue()
+    for plane in (0, 1):
+        mrc.device.set_port(plane, mrc.now, up=False)
+    mrc.sends_all()
+    mrc.posts()
+    mrc.sends_nothing()
+    assert mrc.qp.requestor.stop is Stop.PATHS
+    mrc.receives(probe(1))
+    mrc.sends_nothing()
+    mrc.device.set_port(1, mrc.now, up=True)
+    mrc._drain()
+    assert planes_used(mrc.sends_all()) == {1}
+
+
+def test_an_egress_queue_that_is_full_is_passed_over():
+    """12.9: back-pressure; the owner says which planes have room."""
+    mrc = Dialogue()
+    mrc.device.room = 0b10
+    mrc.posts(8 * MTU)
+    assert planes_used(mrc.sends_all()) == {1}
+    mrc.device.room = 0
+    mrc.posts()
+    mrc.sends_nothing()
+    mrc.device.room = None
+    mrc.receives(sack(PSN))
+    assert mrc.sends("WRITE_ONLY")
+
+
+def test_an_ev_probe_and_its_answer():
+    """3.11, 3.12, 4.5; DSCP of data out, of control back, on the same plane."""
+    mrc = Dialogue()
+    number = mrc.device.probe_ev(mrc.qp, EV + 1, mrc.now)
+    mrc._drain()
+    sent = mrc.sends(
+        "ENDPOINT_REQUEST", psn=number, op=EndpointOp.EV_PROBE, ev=EV + 1, dscp=4, dest_qp=2
+    )
+    assert sent.out.plane == 1
+    eeth = Eeth(EndpointOp.EV_PROBE, sent.tx_timestamp)
+    answer = said(MrcOpcode.ENDPOINT_RESPONSE, eeth, psn=number, dest_qp=ENDPOINT_QP)
+    mrc.receives(answer, at=mrc.now + us(7))
+    assert mrc.told(EvProbed) == [EvProbed(number, EV + 1, 1, us(7), mrc.now)]
+    mrc.ignores(answer, "refused_response_unknown")
+
+
+def test_an_ev_probe_that_nobody_answers():
+    """12.11: 2 ms."""
+    mrc = Dialogue()
+    number = mrc.device.probe_ev(mrc.qp, EV, mrc.now)
+    mrc._drain()
+    start = mrc.now
+    mrc.waits(start + 2 * MS)
+    assert mrc.told(EvProbed) == [EvProbed(number, EV, 0, None, start + 2 * MS)]
+    assert mrc.device.deadline is None
+
+
+def test_ev_probes_have_a_bound_and_ids_that_wrap():
+    mrc = Dialogue()
+    mrc.device._endpoint._next_id = 0xFFFF
+    numbers = [mrc.device.probe_ev(mrc.qp, EV, mrc.now) for _ in range(1025)]
+    assert numbers[:3] == [0xFFFF, 0, 1]
+    assert numbers[1024] is None
+    assert len(set(numbers)) == 1025
+
+
+def test_an_ev_probe_of_the_peer_is_answered():
+    mrc = Dialogue()
+    erth = Erth(EndpointOp.EV_PROBE, tx_timestamp=77)
+    request = said(MrcOpcode.ENDPOINT_REQUEST, erth, psn=0x1234, dest_qp=ENDPOINT_QP)
+    mrc.receives(request, ev=EV + 1)
+    sent = mrc.sends(
+        "ENDPOINT_RESPONSE", psn=0x1234, op=EndpointOp.EV_PROBE, tx_timestamp=77, dscp=46
+    )
+    assert sent.out.plane == 1
+
+
+def test_a_plane_on_which_nothing_comes_is_tested_for_the_way_back():
+    """12.9: silent for 8 R while data comes on another: one EV probe per R; an answer helps."""
+    mrc = Dialogue()
+    probes = []
+    for n in range(12):
+        mrc.receives(write(1000 + n, msn=n), ev=EV, at=mrc.now + R)
+        asked = [s for s in mrc.sends_all() if s.out.opcode is MrcOpcode.ENDPOINT_REQUEST]
+        assert len(asked) == (n >= 8)
+        probes += asked
+    assert {sent.out.plane for sent in probes} == {1}
+    mrc.receives(probe(1))
+    assert mrc.sends_all()[0].out.plane == 0
+    last = probes[-1]
+    eeth = Eeth(EndpointOp.EV_PROBE, last.tx_timestamp)
+    mrc.receives(said(MrcOpcode.ENDPOINT_RESPONSE, eeth, psn=last.psn, dest_qp=ENDPOINT_QP))
+    for n in range(2):
+        mrc.receives(probe(n))
+    assert {sent.out.plane for sent in mrc.sends_all()} == {0, 1}
+    assert not mrc.told(EvProbed), "that is the device's own business"
+
+
+def test_answers_go_where_data_came_from():
+    """12.9: reverse EVs, learnt from arriving data, round the live planes."""
+    mrc = Dialogue()
+    newest = [EV + (9 << 22), EV + 1 + (7 << 22)]
+    for n, ev in enumerate(newest):
+        mrc.receives(write(1000 + n, msn=n, tx=1), ev=ev)
+    mrc.sends_all()
+    for n in range(4):
+        mrc.receives(probe(n), ev=newest[0])
+    assert {sent.ev for sent in mrc.sends_all()} == set(newest)

@@ -1,0 +1,143 @@
+"""Each disputed point in both readings, end to end; two ends that differ are told in words."""
+
+import pytest
+
+from tests.transports.mrc.script import MTU, Dialogue, ack, sack
+from tests.transports.mrc.world import SUCCESS, Trouble, World
+from transports.clock import MS, US
+from transports.mrc.config import AckMsn, OorPolicy, QpConfig
+from transports.mrc.events import EvProbed, Mismatch, PeerPorts
+from transports.mrc.paths import EvState, PathsConfig
+from wire.mrc.options import BthBitOrder, EvSplit, WireOptions
+
+READINGS = [
+    WireOptions(udp_dport=4971),
+    WireOptions(bth_bit_order=BthBitOrder.SE_M),
+    WireOptions(ev_split=EvSplit.LABEL_LOW),
+    WireOptions(eeth_op_shift=4),
+    WireOptions(icrc=False),
+    WireOptions(port_mask_base=1),
+]
+
+
+def names(value):
+    """Which fields of options or a configuration are not the default."""
+    fields = value._fields if isinstance(value, WireOptions) else value.__slots__
+    default = type(value)()
+    return " ".join(f for f in fields if getattr(value, f) != getattr(default, f)) or "default"
+
+
+def talk(world):
+    """WRITEs with and without immediates, a port that flaps, an EV probe."""
+    world.fill()
+    world.receives(8)
+    for n in range(8):
+        imm = n if n % 2 else None
+        world.write(n, n * 20_000, 20_000, imm=imm, solicited=True)
+    world.at(world.now + 5 * US, lambda: world.set_port(1, 1, up=False))
+    world.at(world.now + 60 * US, lambda: world.set_port(1, 1, up=True))
+    world.run(world.now + 40 * MS)
+    one = world.ends[0]
+    one.device.probe_ev(one.qp, one.qp.paths.active[0], world.now)
+    world.run(world.now + 3 * MS)
+
+
+CONFIGS = [
+    QpConfig(),
+    QpConfig(oor_policy=OorPolicy.DROP),
+    QpConfig(ack_msn=AckMsn.LAST),
+    QpConfig(timestamps=False),
+    QpConfig(service_time=True),
+    QpConfig(trimming=False, trim_nack=False),
+    QpConfig(always_skip_run=64),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "config"),
+    [*((WireOptions(), config) for config in CONFIGS), *((o, QpConfig()) for o in READINGS)],
+    ids=names,
+)
+def test_both_readings_run_end_to_end(options, config):
+    world = World(
+        2, Trouble(loss=0.02, trim=0.02, mark=0.1), options=[options, options], config=config
+    )
+    talk(world)
+    one, two = world.ends
+    assert one.done() == [(n, SUCCESS) for n in range(8)]
+    assert two.region.view[:160_000] == one.source.view[:160_000]
+    assert [(c.imm_data, c.solicited) for c in two.completions] == [
+        (n, True) for n in (1, 3, 5, 7)
+    ]
+    assert {told.mask for told in one.told(PeerPorts)} == {0b01, 0b11}
+    assert one.told(EvProbed)[-1].rtt is not None
+    assert not one.told(Mismatch) + two.told(Mismatch)
+
+
+@pytest.mark.parametrize("options", READINGS[1:], ids=names)
+def test_ends_that_differ_are_told_in_words(options):
+    """Not by a hang: whichever end sees the sign names the option and what to do."""
+    for pair in ([options, WireOptions()], [WireOptions(), options]):
+        world = World(3, options=pair, exponential=1)
+        talk(world)
+        told = [event for end in world.ends for event in end.told(Mismatch)]
+        points = {event.point for event in told}
+        assert points == {f"WireOptions.{names(options)}"}, (names(options), told)
+        assert all("give both ends the same" in event.detail for event in told)
+        assert len(told) == len(set(told)), "once"
+
+
+def test_ends_that_differ_in_the_port_talk_all_the_same():
+    """12.1: receivers accept both and answer on the one seen."""
+    world = World(3, options=[READINGS[0], WireOptions()])
+    talk(world)
+    assert world.ends[0].done() == [(n, SUCCESS) for n in range(8)]
+
+
+@pytest.mark.parametrize("pair", [(AckMsn.LAST, AckMsn.COUNT), (AckMsn.COUNT, AckMsn.LAST)])
+def test_ends_that_count_messages_differently_are_told(pair):
+    world = World(3, config=[QpConfig(ack_msn=reading) for reading in pair], exponential=1)
+    world.write(1, 0, 100)
+    world.run(world.now + 100 * MS)
+    [told] = world.ends[0].told(Mismatch)
+    assert told.point == "QpConfig.ack_msn"
+    assert told.qp_num == 0x20
+
+
+def test_a_transport_ack_in_both_readings():
+    """12.12: k + 1, or k."""
+    for reading, msn in ((AckMsn.COUNT, 1), (AckMsn.LAST, 0)):
+        mrc = Dialogue(config=QpConfig(ack_msn=reading))
+        mrc.posts()
+        sent = mrc.sends()
+        mrc.receives(ack(msn, sent.psn))
+        mrc.completes((1, "SUCCESS"))
+
+
+@pytest.mark.parametrize(("is_good", "state"), [(False, EvState.SKIP), (True, EvState.GOOD)])
+def test_a_marked_answer_to_a_path_probe_in_both_readings(is_good, state):
+    """3.14: `probe_skip_result`."""
+    mrc = Dialogue(timeout=10)
+    mrc.qp.paths.config = PathsConfig(mrc.qp.paths.config.active, probe_skip_is_good=is_good)
+    mrc.posts()
+    sent = mrc.sends()
+    rtt = 12 * US
+    mrc.receives(sack(7, psn=7, tx=sent.tx_timestamp, ev=sent.ev, verdict=2), at=mrc.now + rtt)
+    mrc.receives(ack(1, 7))
+    for _ in range(3):
+        mrc.waits(mrc.device.deadline)
+        probe = mrc.sends("PROBE", ev=sent.ev)
+        answer = sack(7, probe=probe.probe_id, ev=probe.ev, verdict=1)
+        mrc.receives(answer, at=mrc.now + rtt)
+    assert mrc.qp.paths.state_of(sent.ev) is state
+
+
+def test_mtu_is_the_peers_too():
+    """A path MTU that differs is named by the responder's NAK."""
+    world = World(1)
+    world.ends[1].qp.responder.messages._mtu = MTU // 2
+    world.fill()
+    world.write(1, 0, 3 * MTU)
+    world.run(world.now + 10 * MS)
+    assert world.ends[0].completions[0].status.name == "REM_INV_REQ_ERR"
+    assert "the path MTU is 512" in world.ends[1].events[-1].detail
