@@ -7,6 +7,9 @@ One turn takes up to 64 packets and four trains, a peer's queue being twice as l
 tunnel hands out for one peer leaves in trains (`UDP_SEGMENT`): datagrams of one size, traffic
 class and pair of addresses, the last of them perhaps shorter.
 
+Where the TUN has offloads, TCP comes in pieces of up to 64 KiB, which are cut here and leave in
+a train or two; and a train that arrives is joined again for the kernel (`segments.py`).
+
 **A full send buffer is waited for**: the TUN is read no more until there is room, so that TCP
 inside sees a slow link and not a loss. Receiving goes on.
 
@@ -15,7 +18,10 @@ inside sees a slow link and not a loss. Receiving goes on.
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
 from operator import attrgetter
+from types import ModuleType
 
 from netem.host.tunnel import TunnelMachine
 from netem.impair.schedule import Agenda, End
@@ -23,15 +29,37 @@ from netem.node.driver import Driver, Tell
 from netem.node.turns import Turns
 from netem.overlay.outer import SEGMENTS, TRAIN_BYTES, Arrived, Outer, Sent, Train
 from netem.overlay.paths import Paths
-from netem.sockets.tun import Outbound, Tun
+from netem.sockets.tun import BATCH, Outbound, Tun
 from netem.switch.forward.errors import NO_ADDRESS, TOO_BIG, Errors
 from netem.topology.overlay_plan import MovePlan
 from transports.clock import Ns
 from transports.overlay import inner
 from transports.overlay.events import Delivered, KeyLog, Undeliverable
+from transports.overlay.runs import SealedRun
 from transports.srv6.outcome import Problem
+from wire.codec import ReadBuffer
+from wire.ipv4 import IPV4
+from wire.ipv6 import IPV6
 
+_LEAST_HEADER, _LEAST_HEADER_V6 = IPV4.size, IPV6.size
 _SMALLEST_IPV6 = 1280  # below it nobody may be told to stay. RFC 8200, section 5
+
+
+def _continues(run: Sequence[memoryview], packet: memoryview) -> bool:
+    """Say whether a packet is for where a run is, marked alike, and no larger."""
+    first = run[0]
+    size = len(first)
+    if len(packet) > size or len(run[-1]) != size or packet[:2] != first[:2]:
+        return False
+    if first[0] >> 4 == 4:
+        return size >= _LEAST_HEADER <= len(packet) and packet[16:20] == first[16:20]
+    return size >= _LEAST_HEADER_V6 <= len(packet) and packet[24:40] == first[24:40]
+
+
+@cache
+def segments() -> ModuleType:
+    """Return what cuts and joins TCP: loaded when there is some, since that needs numpy."""
+    return import_module("netem.overlay.segments")
 
 
 class TunnelDriver(Driver):
@@ -63,6 +91,9 @@ class TunnelDriver(Driver):
         self._arrived: list[Arrived] = []
         self._waiting: deque[Train] = deque()  # the kernel takes no more for now
         self._is_blocked = False
+        self._joins = True  # while the kernel takes what is joined
+        self._uncut = 0
+        self._loading: SealedRun | None = None
         self._too_big = 0
         self._told = 0
 
@@ -104,6 +135,7 @@ class TunnelDriver(Driver):
             "receive_drops": self._outer.receive_drops(),
             "tun_drops": self._tun.send_drops,
             "packets_too_big": self._too_big,
+            "uncut": self._uncut,
             "senders_told": self._told,
         }
         return {f"overlay.{name}": count for name, count in counted.items() if count}
@@ -129,27 +161,117 @@ class TunnelDriver(Driver):
     def _receive(self, now: Ns) -> None:
         while self._moves and self._moves[0].at <= now:
             self.rebind(self._moves.popleft().port)
-        receive = self.tunnel.receive
-        for data, size, source, local, traffic_class in self._arrived:
-            for at in range(0, len(data), size) if data else (0,):
-                receive(
-                    data[at : at + size], source, now, local=local, traffic_class=traffic_class
-                )
+        for arrived in self._arrived:
+            self._open(arrived, now)
         self._arrived.clear()
+        run: list[memoryview] = []
         for outbound in self._from_kernel:
-            self._send(bytes(outbound.packet), now)
+            if run and not (outbound.is_plain and _continues(run, outbound.packet)):
+                self._seal(run, now)
+                run = []
+            if outbound.is_plain:
+                run.append(outbound.packet)
+            elif outbound.gso_type:
+                self._seal_pieces(outbound, now)
+            else:
+                self._send(outbound.finished(), now)
+        if run:
+            self._seal(run, now)
         self._from_kernel = []
+        self._depart()
+
+    def _open(self, arrived: Arrived, now: Ns) -> None:
+        """Give the tunnel what came, at once if it can be, and the kernel what was inside."""
+        data, size, source, local, traffic_class = arrived
+        tunnel = self.tunnel
+        if size < len(data):
+            packets = tunnel.receive_run(
+                data, size, source, now, local=local, traffic_class=traffic_class
+            )
+            if packets is not None:
+                self._deliver(packets)
+                return
+        for at in range(0, len(data), size) if data else (0,):
+            tunnel.receive(
+                data[at : at + size], source, now, local=local, traffic_class=traffic_class
+            )
+        self._tell_events(now)  # before anything that came later is delivered
+
+    def _deliver(self, packets: list[bytes]) -> None:
+        if not (self._joins and self._tun.has_offloads) or len(packets) < 2:
+            for packet in packets:
+                self._tun.send(packet)
+            return
+        for piece in segments().joined(packets):
+            if piece.header is None:
+                self._tun.send(*piece.parts)
+            elif not self._tun.send(*piece.parts, header=piece.header):
+                self._joins = False  # some kernels take none (trap 47): TCP sends it again
+
+    def _seal_pieces(self, outbound: Outbound, now: Ns) -> None:
+        """Cut a run of TCP and send it, at once if it can be."""
+        packets = segments().cut(outbound)
+        if packets is None:
+            self._uncut += 1
+            return
+        self._seal(packets, now)
+
+    def _seal(self, packets: Sequence[ReadBuffer], now: Ns) -> None:
+        """Send packets that belong together, at once if they can be."""
+        run = None
+        if len(packets) > 1:
+            limit = self._limit_for(bytes(packets[0][:_LEAST_HEADER_V6]), now)
+            if limit is None or len(packets[0]) <= limit:
+                run = self.tunnel.send_run(packets, now)
+        if run is not None:
+            self._load(run)
+            return
+        self._depart()  # what goes one by one goes behind
+        for number, packet in enumerate(packets, 1):
+            self._send(bytes(packet), now)
+            if number % BATCH == 0:  # a peer's queue holds twice as many
+                self._send_trains(now)
+        self._send_trains(now)
+
+    def _load(self, run: SealedRun) -> None:
+        """Let a run leave in full trains; what is left over may go with the next run.
+
+        A piece of 64 KiB is a little more than a train, and each costs both ends as much.
+        """
+        kind = run[1:]
+        if self._loading is not None and self._loading[1:] != kind:
+            self._depart()
+        payloads = run.payloads if self._loading is None else self._loading[0] + run.payloads
+        step = 2 * min(SEGMENTS, TRAIN_BYTES // run.size)
+        for at in range(0, len(payloads) - step + 1, step):
+            self._put(Train(payloads[at : at + step], *kind))
+        left = payloads[len(payloads) // step * step :]
+        self._loading = SealedRun(left, *kind) if left else None
+        if left and len(left[-1]) + len(left[-2]) < run.size:
+            self._depart()  # nothing goes behind a shorter one
+
+    def _depart(self) -> None:
+        """Let go what waits for more of its kind."""
+        if self._loading is not None:
+            self._put(Train(*self._loading))
+            self._loading = None
 
     def _send(self, packet: bytes, now: Ns) -> None:
         """Give one packet of the kernel's to the tunnel, if it fits where it goes."""
-        length = inner.length_of(packet)
-        to = None
-        if length is not None and not self._outer.fragments:
-            to = self.tunnel.endpoint_towards(inner.destination_of(packet))
-        if to is not None and len(packet) > (limit := self._paths.limit(to, now)):
+        limit = self._limit_for(packet, now)
+        if limit is not None and len(packet) > limit:
             self._refuse_big(packet, limit, now)
         else:
             self.tunnel.send(packet)
+
+    def _limit_for(self, packet: bytes, now: Ns) -> int | None:
+        """Return how large a packet with this header may be; None: the tunnel decides."""
+        if self._outer.fragments or len(packet) < _LEAST_HEADER:
+            return None
+        if packet[0] >> 4 == 6 and len(packet) < _LEAST_HEADER_V6:
+            return None
+        to = self.tunnel.endpoint_towards(inner.destination_of(packet))
+        return None if to is None else self._paths.limit(to, now)
 
     def _refuse_big(self, packet: bytes, limit: int, now: Ns) -> None:
         """Tell the sender what fits; one of IPv6 that may not send less is not told."""
@@ -177,6 +299,10 @@ class TunnelDriver(Driver):
         if not self._waiting:
             self._send_trains(now)
         self._await_room()
+        self._tell_events(now)
+        return False
+
+    def _tell_events(self, now: Ns) -> None:
         for event in self.tunnel.events():
             match event:
                 case Delivered(packet=packet):
@@ -188,7 +314,6 @@ class TunnelDriver(Driver):
                     self._answer(packet, NO_ADDRESS, now)
                 case _:
                     self._node.note(event, now)
-        return False
 
     def _send_trains(self, now: Ns) -> None:
         parts: list[bytes] = []

@@ -1,7 +1,7 @@
 """A TUN: an interface of the kernel's whose IP packets are a process's. tun(4).
 
 Each packet, both ways, has a virtio_net_hdr in front (`IFF_VNET_HDR`; virtio 1.2, section
-5.1.6). With `offloads` the kernel hands over TCP in pieces of up to 64 KiB that are still to be
+5.1.6). With offloads the kernel hands over TCP in pieces of up to 64 KiB that are still to be
 cut, and checksums that are still to be finished, and takes the same from us. Without, the
 header is ten zeros.
 
@@ -15,7 +15,9 @@ import os
 from struct import Struct
 from typing import NamedTuple, Self
 
+from wire.checksum import internet_checksum
 from wire.codec import ReadBuffer
+from wire.udp import CHECKSUM_OFFSET
 
 DEVICE = "/dev/net/tun"
 # flags | gso_type | hdr_len | gso_size | csum_start | csum_offset, in the host's byte order
@@ -41,7 +43,7 @@ _LARGEST = VNET_HDR.size + 0xFFFF
 # millisecond, and what was read stays in a second-level cache until it is sent.
 BATCH = 64
 _SLAB = 4 * _LARGEST
-_PLAIN = bytes(VNET_HDR.size)
+PLAIN = bytes(VNET_HDR.size)
 
 
 class Outbound(NamedTuple):
@@ -59,23 +61,34 @@ class Outbound(NamedTuple):
         """Whether nothing is left to be done to it."""
         return not self.flags and not self.gso_type
 
+    def finished(self) -> bytes:
+        """Return one packet with its checksum finished, if that was left to us."""
+        packet, start = bytes(self.packet), self.csum_start
+        at = start + self.csum_offset
+        if not self.flags & NEEDS_CSUM or at + 2 > len(packet):
+            return packet
+        checksum = internet_checksum(packet[start:])
+        if self.csum_offset == CHECKSUM_OFFSET and not checksum:
+            checksum = 0xFFFF  # of UDP: zero is none
+        return packet[:at] + checksum.to_bytes(2, "big") + packet[at + 2 :]
+
 
 class Tun:
     """One TUN of the present network namespace. Never blocks."""
 
-    def __init__(self, name: str, *, offloads: bool = False) -> None:
-        """Attach to interface `name`, or make it.
+    def __init__(self, name: str) -> None:
+        """Attach to interface `name`, or make it. It has no offloads.
 
         Raises OSError where /dev/net/tun cannot be opened, or we may not have the interface.
         """
         self.name = name
         self.send_drops = 0  # the kernel did not take it: the interface is down, no memory
+        self.has_offloads = False
         self._fd = os.open(DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             flags = _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR
             fcntl.ioctl(self._fd, _TUNSETIFF, _IFREQ_FLAGS.pack(name.encode(), flags))
-            wanted = _TUN_F_CSUM | _TUN_F_TSO4 | _TUN_F_TSO6 if offloads else 0
-            fcntl.ioctl(self._fd, _TUNSETOFFLOAD, wanted)
+            fcntl.ioctl(self._fd, _TUNSETOFFLOAD, 0)
         except BaseException:
             os.close(self._fd)
             raise
@@ -83,6 +96,12 @@ class Tun:
 
     def fileno(self) -> int:
         return self._fd
+
+    def set_offloads(self) -> None:
+        """Take TCP in large pieces from now on, and checksums unfinished."""
+        wanted = _TUN_F_CSUM | _TUN_F_TSO4 | _TUN_F_TSO6
+        fcntl.ioctl(self._fd, _TUNSETOFFLOAD, wanted)
+        self.has_offloads = True
 
     def receive(self, most: int = BATCH) -> list[Outbound]:
         """Return what the kernel sends, up to `most` packets or 192 KiB; none if there is none.
@@ -105,10 +124,13 @@ class Tun:
             pass
         return found
 
-    def send(self, packet: ReadBuffer, header: bytes = _PLAIN) -> bool:
-        """Let the kernel receive a packet; false, and counted, where it does not take it."""
+    def send(self, *parts: ReadBuffer, header: bytes = PLAIN) -> bool:
+        """Let the kernel receive a packet, or with a header for it several in one piece.
+
+        False, and counted, where it does not take it.
+        """
         try:
-            os.writev(self._fd, [header, packet])
+            os.writev(self._fd, (header, *parts))
         except OSError as error:
             if error.errno == errno.EBADFD:
                 raise

@@ -23,7 +23,7 @@ which nothing that is wrong with the packet *inside* undoes. Refusals are silent
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from cryptography.exceptions import InvalidTag
 
@@ -44,6 +44,7 @@ from transports.overlay.limits import PADDING_MULTIPLE
 from transports.overlay.noise import NONCE
 from transports.overlay.peer import Peer
 from transports.overlay.refusals import Refusal
+from transports.overlay.runs import SealedRun, open_run, seal_run
 from transports.overlay.session import Session
 from transports.overlay.settings import Settings
 from transports.overlay.state import (
@@ -158,6 +159,28 @@ class Tunnel(Settings):
         peer.staged.append(packet)
         if not peer.is_ready:
             state.note_ready(peer)
+
+    def send_run(self, packets: Sequence[ReadBuffer], now: Ns) -> SealedRun | None:
+        """Seal packets that belong together; None: nothing was done, `send` them."""
+        return seal_run(self._state, self._outer, packets, now)
+
+    def receive_run(
+        self,
+        data: memoryview,
+        size: int,
+        source: Endpoint,
+        now: Ns,
+        *,
+        local: bytes | None = None,
+        traffic_class: int = 0,
+    ) -> list[bytes] | None:
+        """Open datagrams that came together; None: nothing was done, `receive` them.
+
+        What is returned makes no events.
+        """
+        return open_run(
+            self._state, data, size, source, now, local=local, traffic_class=traffic_class
+        )
 
     def transmit(self, now: Ns) -> Iterator[Datagram]:
         """Hand out what is to be sent now; may be drained in part and resumed."""
