@@ -77,7 +77,7 @@ class Train(NamedTuple):
 class Arrived(NamedTuple):
     """A datagram, or several in one buffer, of one source and traffic class."""
 
-    data: memoryview  # valid until the next call of receive
+    data: memoryview  # valid until the next call of receive for the same socket
     segment_size: int  # the length of `data` where it is a single datagram
     source: Endpoint
     local: bytes | None  # our address that it was sent to
@@ -100,7 +100,7 @@ class Outer:
         )
         self._sends_trains = True
         self._places: dict[object, Endpoint] = {}
-        self._slots = memoryview(bytearray(_SLOT * BATCH))
+        self._slots: dict[int, memoryview] = {}  # by family: each has its own, made when needed
         self._by_family: dict[int, socket.socket] = {}
         self.port = self._bind(port)
 
@@ -132,13 +132,15 @@ class Outer:
         found: list[Arrived] = []
         for family, sock in self._by_family.items():
             if sock.fileno() == fd:
+                if family not in self._slots:
+                    self._slots[family] = memoryview(bytearray(_SLOT * BATCH))
                 with suppress(BlockingIOError):
                     for number in range(BATCH):
                         found.append(self._next(family, sock, number))  # noqa: PERF401
         return found
 
     def _next(self, family: int, sock: socket.socket, number: int) -> Arrived:
-        slot = self._slots[number * _SLOT : (number + 1) * _SLOT]
+        slot = self._slots[family][number * _SLOT : (number + 1) * _SLOT]
         size, aux, _, source = sock.recvmsg_into([slot], _AUX_SPACE)
         segment_size, traffic_class, local = size, 0, None
         for level, kind, value in aux:

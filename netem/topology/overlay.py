@@ -95,6 +95,14 @@ class Overlay:
         narrow = self.narrowest()
         return min(narrow.mtu - overhead(self.spec), MAX_MTU)
 
+    @property
+    def why_mtu(self) -> str:
+        """Say in words where the MTU comes from."""
+        if self.spec.mtu is not None:
+            return "as written"
+        narrow = self.narrowest()
+        return f"{narrow.mtu} of {narrow.link} less {overhead(self.spec)}"
+
     def narrowest(self) -> Narrow:
         """Return the smallest link on the ways between gateways."""
         ways = [
@@ -128,6 +136,7 @@ class Overlay:
             private_key=to_base64(self._keys[own].reveal()),
             listen_port=self._port(site),
             mtu=self.mtu,
+            why_mtu=self.why_mtu,
             addresses=self.addresses(own),
             peers=peers,
             ecn=spec.ecn,

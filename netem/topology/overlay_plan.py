@@ -66,6 +66,7 @@ class TunnelPlan(Frozen, frozen=True):
     private_key: str
     listen_port: int
     mtu: int  # of the interface
+    why_mtu: str = ""  # where that comes from, for people
     addresses: tuple[str, ...] = ()  # of the interface
     peers: tuple[TunnelPeerPlan, ...] = ()
     ecn: EcnRule = "kernel"

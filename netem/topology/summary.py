@@ -202,7 +202,7 @@ def _tunnel(tunnel: TunnelPlan) -> Iterator[str]:
     """Yield what a tunnel is, then each of its peers; no secrets."""
     yield (
         f"{tunnel.interface} of site {tunnel.site}: {', '.join(tunnel.addresses)}, port"
-        f" {tunnel.listen_port}, mtu {tunnel.mtu}, key {_public(tunnel)}"
+        f" {tunnel.listen_port}, mtu {tunnel.mtu} ({tunnel.why_mtu}), key {_public(tunnel)}"
     )
     for peer in tunnel.peers:
         place = peer.endpoint or "wherever it speaks from"

@@ -50,6 +50,21 @@ def test_a_train_arrives_as_the_datagrams_that_it_was_made_of_over_both_families
     assert in_sandbox(trains) == [4, 6]
 
 
+def both():
+    run("ip", "link", "set", "lo", "up")
+    with Outer() as one, Outer() as two:
+        for family, home in HOME.items():
+            to = Endpoint.parse(home % two.port)
+            assert one.send(Train([bytes([family]) * 500], 500, to)) is Sent.YES
+        arrived = [came for fd in two.filenos() for came in two.receive(fd)]
+        return [bytes(came.data) for came in arrived]
+
+
+@pytest.mark.needs("netns")
+def test_what_came_to_one_socket_stays_while_the_other_is_read():
+    assert in_sandbox(both) == [bytes([4]) * 500, bytes([6]) * 500]
+
+
 def ports():
     run("ip", "link", "set", "lo", "up")
     with Outer() as one, Outer() as two:

@@ -78,6 +78,8 @@ def test_only_routes_to_other_sites_lead_into_a_tunnel():
 
 def test_the_mtu_is_that_of_the_smallest_link_between_gateways():
     assert planned().node("g0").tunnel.mtu == 4000 - 80
+    shown = {node.name: node.tunnel for node in summary(planned()).nodes}
+    assert "mtu 3920 (4000 of w0:e1--w1:e0 less 80)" in shown["g0"][0]
     four = planned(overlay__family="ipv4").node("g0").tunnel
     assert four.mtu == 4000 - 60
     assert four.peers[0].endpoint.count(".") == 3
