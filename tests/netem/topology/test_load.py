@@ -58,8 +58,8 @@ REFUSED = [
     (
         TOPOLOGY + "transports: {rc: {rnr-timer: 0.64ms}}",
         "transports.rc.rnr-timer: unknown key; did you mean rnr_timer; legal: kind, mtu,"
-        " timeout, retry, rnr_retry, rnr_timer, max_rd_atomic, max_dest_rd_atomic, window,"
-        " credits, tc, dscp, ecn, pcp, ack_dscp, dcqcn, path, path_back, encaps",
+        " connect, timeout, retry, rnr_retry, rnr_timer, max_rd_atomic, max_dest_rd_atomic,"
+        " window, credits, tc, dscp, ecn, pcp, ack_dscp, dcqcn, path, path_back, encaps",
     ),
     # Missing units
     (
