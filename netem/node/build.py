@@ -6,7 +6,7 @@ Everything opened is closed by the caller's ExitStack. The interfaces are there 
 
 import errno
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from ipaddress import ip_address
@@ -75,12 +75,16 @@ class NodeMachine(Protocol):
     def report(self) -> NodeReport: ...
 
 
+Service: TypeAlias = Callable[[], Awaitable[None]]
+
+
 class Node(NamedTuple):
     """The parts of a node, connected."""
 
     machine: NodeMachine
     driver: Driver
     spool: Spool | None
+    services: tuple[Service, ...] = ()  # run beside it, from when it is built to its end
 
 
 # `build`, or that of another kind of node

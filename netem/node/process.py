@@ -80,7 +80,7 @@ class NodeProcess:
         self._config = config
         self._say = log or say
         self._turns = stack.enter_context(Turns(stack.enter_context(Timer())))
-        self._machine, self._driver, self._spool = build(
+        self._machine, self._driver, self._spool, self._services = build(
             config, self._turns, self._tell, stack, budget
         )
         self._server = ControlServer(self._answer)
@@ -99,6 +99,8 @@ class NodeProcess:
         with _called_on_signals(self._take_signal):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._server.serve, listener)
+                for service in self._services:
+                    nursery.start_soon(service)
                 nursery.start_soon(self._end_on_signal)
                 nursery.start_soon(self._drive)
                 await self._ended.wait()

@@ -19,6 +19,7 @@ from netem.node.driver import Tell
 from netem.node.turns import Turns
 from netem.overlay.driver import TunnelDriver
 from netem.overlay.outer import Outer
+from netem.overlay.uapi import listen, server_of
 from netem.sockets.tun import Tun
 
 
@@ -54,7 +55,9 @@ def build(
         keep_secrets=keep,
         moves=plan.moves,
     )
-    return Node(machine, driver, None)
+    # What `fabriclab exec` runs in the gateway finds it, and so does `wg` in any other node
+    wg = partial(server_of(driver).serve, stack.enter_context(listen(plan.interface)))
+    return Node(machine, driver, None, (wg,))
 
 
 def _append(fd: int, text: str) -> None:

@@ -57,6 +57,25 @@ def test_programs_of_ordinary_hosts_and_gateways_pass_through(tmp_path):
     assert down.returncode == 0, down.stdout + down.stderr
 
 
+@pytest.mark.needs("wg", "ping")
+def test_wg_shows_and_sets_the_gateways_of_a_lab_that_is_up(tmp_path):
+    assert fabriclab("up", "rc-over-overlay", cwd=tmp_path).returncode == 0
+    try:
+        ping = ("exec", "g0", "ping", "-c", "1", "-W", "8", "g1.wg1")
+        assert fabriclab(*ping, cwd=tmp_path).returncode == 0
+        shown = fabriclab("exec", "g1", "wg", "show", "all", "endpoints", cwd=tmp_path).stdout
+        rows = {line.split()[0]: line.split()[2] for line in shown.splitlines()}
+        assert rows == {"wg0": "[fd00:ffff::2]:51820", "wg1": "[fd00:ffff::1]:51820"}
+        moved = ("exec", "g0", "wg", "set", "wg0", "listen-port", "40000")
+        assert fabriclab(*moved, cwd=tmp_path).returncode == 0
+        assert fabriclab(*ping, cwd=tmp_path).returncode == 0
+        shown = fabriclab("exec", "g1", "wg", "show", "wg1", "endpoints", cwd=tmp_path).stdout
+        assert shown.split()[1] == "[fd00:ffff::1]:40000"
+    finally:
+        down = fabriclab("down", cwd=tmp_path)
+    assert down.returncode == 0, down.stdout + down.stderr
+
+
 def test_no_secret_is_in_logs_results_or_what_validate_prints(tmp_path):
     out = ran("rc-over-overlay", tmp_path)
     lines = "".join(path.read_text() for path in out.glob("nodes/*.keys")).splitlines()
