@@ -28,6 +28,7 @@ from transports.mrc.qp import QueuePair
 from transports.mrc.refusals import Oddity, RefusalReason
 from transports.mrc.rendering import Renderer
 from transports.mrc.reverse import SILENT_AFTER
+from transports.mrc.window import Stop
 from transports.roce.memory import MemoryTable
 from transports.roce.regions import MemoryRegion
 from wire.codec import DecodeError, ReadBuffer
@@ -78,7 +79,7 @@ class Device:
         self.oddities: Counter[Oddity] = Counter()
         self.received_packets = 0
         self.sent_packets = 0
-        self.room: int | None = None  # mask of planes whose queue can take a packet; None: all
+        self._room: int | None = None
         self._rng = rng
         self._planes = {ip: plane for plane, ip in enumerate(config.addresses) if ip}
         self._ports = sum(1 << plane for plane in self._planes.values())
@@ -197,6 +198,21 @@ class Device:
     # -- the driver's side ------------------------------------------------------------------
 
     @property
+    def room(self) -> int | None:
+        """Mask of the planes whose queue can take a packet; None: all can.
+
+        Whoever sets it calls `transmit` again when it has more planes than before.
+        """
+        return self._room
+
+    @room.setter
+    def room(self, mask: int | None) -> None:
+        self._room = mask
+        for qp in self._qps.values():
+            if qp.requestor is not None and qp.requestor.stop is Stop.PATHS:
+                self._agenda.note(qp)
+
+    @property
     def deadline(self) -> Ns | None:
         qps, own = self._agenda.deadline, self._endpoint.deadline
         if qps is None or own is None:
@@ -231,7 +247,7 @@ class Device:
         agenda, of_qp = self._agenda, self._departures.of_qp
         while (qp_num := agenda.next_turn()) is not None:
             qp = self._qps[qp_num]
-            out = qp.next_out(now, self.room)
+            out = qp.next_out(now, self._room)
             agenda.sent(anything=out is not None)
             packet = None if out is None else of_qp(qp, out, now)
             if packet is not None:
