@@ -346,7 +346,9 @@ class Paths:
             self._spares[path.plane].remove(path)
         elif self._usable <= self._min_active:
             self.counters.kept_by_floor += 1
-            self._become(path, EvState.SKIP, f"{cause}; kept, one of the last {self._usable}")
+            if path.state is not EvState.SKIP or path.turns < FLOOR_TURNS:  # else told before
+                kept = f"{cause}; kept, one of the last {self._usable}"
+                self._become(path, EvState.SKIP, kept)
             path.turns = FLOOR_TURNS
             return
         else:

@@ -459,7 +459,10 @@ class Requestor:
                 for sent in losses.below_the_highest(board, congestion.base_rtt, now):
                     self._lose(sent, LossRule.L3, why, now)
         asked, rtt = report.asked, report.rtt
-        if asked is None or rtt is None or rtt - congestion.base_rtt >= congestion.target:
+        # An answer on a path that nobody uses says nothing about queues elsewhere.
+        if asked is None or asked.tests_path or rtt is None:
+            return
+        if rtt - congestion.base_rtt >= congestion.target:
             return
         before = asked.sent_at - congestion.base_rtt - congestion.target
         for sent in losses.shown_by_probe(board, cack, base, seth.sack_bitmap, before):

@@ -5,7 +5,7 @@ probe. And a sixth of ours: nothing stays unreported for longer than half a roun
 
     first PSN of the bitmap
     all that is marked fits behind cack      cack + 1
-    a probe, or AckReq                       cack + 1
+    a probe; AckReq with news there          cack + 1
     otherwise                                the lowest that was not reported, or further up,
                                              so that the highest received PSN is covered
 
@@ -138,7 +138,12 @@ class SackGenerator:
         lowest = bitmap.cack + 1
         if bitmap.max_rcv - bitmap.cack <= BITMAP_BITS:
             return lowest
-        if is_first and (trigger.is_probe or trigger.ack_req):
+        if is_first and trigger.is_probe:
+            return lowest
+        # Deviation: by the profile a packet with A always has this base. A window that is held
+        # up by a hole has A on every packet, and what arrived beyond the bitmap would be told
+        # by none of them: so the base is there only where it has news.
+        if is_first and trigger.ack_req and bitmap.lowest_unsacked < lowest + BITMAP_BITS:
             return lowest
         return max(lowest, min(bitmap.lowest_unsacked, bitmap.max_rcv - BITMAP_BITS + 1))
 

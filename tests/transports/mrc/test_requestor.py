@@ -380,6 +380,20 @@ def test_l5_a_delayed_answer_shows_nothing():
     assert not lost(mrc)
 
 
+def test_l5_an_answer_on_a_retired_ev_shows_nothing():
+    """Nobody uses that path: it says nothing about queues elsewhere."""
+    mrc = Dialogue(timeout=20)
+    mrc.posts(2 * MTU)
+    first, _ = mrc.sends_all()
+    always_skip = sack(PSN - 1, psn=PSN, tx=first.tx_timestamp, ev=first.ev, verdict=2)
+    mrc.receives(always_skip, at=mrc.now + R)
+    start = mrc.now
+    mrc.waits(start + 101 * R)
+    [probe] = [sent for sent in mrc.sends_all() if sent.out.why == "path probe"]
+    mrc.receives(sack(PSN - 1, probe=probe.probe_id, ev=probe.ev), at=mrc.now + R)
+    assert not mrc.qp.requestor.losses
+
+
 def test_what_arrived_after_all_is_not_sent_again():
     mrc = Dialogue()
     mrc.posts()

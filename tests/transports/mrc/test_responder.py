@@ -275,6 +275,18 @@ def test_ack_req_starts_at_cack_and_makes_no_burst():
     assert mrc.sends("SACK").sack_bitmap, "the rest follows"
 
 
+def test_ack_req_tells_news_where_cack_has_none():
+    """Ours: a window that a hole holds up has A on every packet, and all must be told."""
+    mrc = Dialogue()
+    for n in range(2, 90):
+        mrc.receives(write(CACK + n, msn=n - 1, ack_req=True))
+    told = set()
+    for sent in mrc.sends_all("SACK"):
+        base = sent.cack_psn + sent.sack_offset
+        told |= {base + bit for bit in range(64) if sent.sack_bitmap >> bit & 1}
+    assert told == {CACK + n for n in range(2, 90)}
+
+
 def test_a_burst_has_four_at_most():
     """12.8: M07 of the field reports: every hole is reported in time."""
     mrc = Dialogue()
