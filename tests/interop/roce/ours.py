@@ -32,7 +32,7 @@ from transports.roce.exchange.pingpong import UD_Q_KEY
 from wire.roce.cm.codes import RejectReason
 from wire.roce.gid import gid_of, ip_of
 
-PATIENT = 20  # ACK time-out of 4 s: a guest on a busy host is slow, and that is no loss
+PATIENT = 22  # ACK time-out of 17 s: a guest on a busy host is slow, and that is no loss
 GRH = 40  # bytes in front of every datagram received
 REMOTE = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 RIGHTS = Access.LOCAL_WRITE | REMOTE

@@ -30,7 +30,7 @@ def module_of(run: Run):
 async def main(own: str, peer: str, how: str, names: list[str]) -> int:
     OURS.update(zip(OURS, own.split(","), strict=True))
     GUEST.update(zip(GUEST, peer.split(","), strict=True))
-    End.patience = 15  # 134 ms: here something is lost
+    End.patience = 17  # half a second, for here something is lost; and eight times that
     End.may_lose = how == LOSES
     End.linger_s = 2.5 if End.may_lose else 0.2  # rdma_cm's ACK timeout is 2.15 s
     # The lab gives its hosts addresses of one family; perftest talks IPv4 whatever it tests.
