@@ -261,6 +261,7 @@ _PROBES: dict[str, _Probe] = {
     "wireguard_go": _program("wireguard-go"),
     "wg": _program("wg", package="wireguard-tools"),
     "boringtun": _Probe(_boringtun, "pip install mitmproxy-wireguard", inside=False),
+    "iperf3": _program("iperf3"),
     "mininet": _program("mn", package="mininet"),
     "chromium": _Probe(
         functools.partial(_any_version, "chromium", "chromium-browser", "google-chrome"),
