@@ -1,4 +1,4 @@
-"""Who spoke RoCE with whom, and which packets of it a person wants to see.
+"""Who spoke RoCE or MRC with whom, and which packets of it a person wants to see.
 
 Of thousands of packets a few tell the story. A *turn* of it is a packet that was killed or
 changed, a NAK, an RNR NAK, a CNP, or the first of several sent again; the packet before and the
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from netem.analysis.frames import Roce, describe
+from netem.analysis.mrc import Mrc
 from netem.analysis.names import Names
 from netem.analysis.reader import KILLED, Captured
 from transports.clock import Ns
@@ -33,7 +34,7 @@ TURNS_SHARE = 2 / 3  # of the room, so that the edges of messages stay in sight 
 
 
 class Packet(NamedTuple):
-    """One RoCE packet between two nodes, on however many links it was seen."""
+    """One packet of RoCE or MRC between two nodes, on however many links it was seen."""
 
     number: int  # in the capture, of its first record
     at: Ns  # Unix time
@@ -121,14 +122,18 @@ class _Collector:
             return
         if record.packet is None and self._places and not record.remarks:
             return  # a later hop of who knows what: its first record is there
-        source, target, text, roce = describe(record.frame)
-        if roce is None:
+        source, target, text, roce, mrc = describe(record.frame)
+        if roce is None and mrc is None:
             return
         self._names.learn(source, record.port.partition(":")[0])
         if len(self._found) == MOST:
             self._left_out += 1
             return
-        packet = self._packet(record, roce, source, target, text)
+        if mrc is not None:
+            packet = _mrc_packet(record, mrc)
+        else:
+            assert roce is not None
+            packet = self._packet(record, roce, source, target, text)
         if record.packet is not None:
             self._places[record.packet] = len(self._found)
         self._found.append(_Found(source, target, packet))
@@ -191,6 +196,25 @@ class _Collector:
             return roce.info.family is not Family.CNP
         self._highest[flow] = psn
         return False
+
+
+def _mrc_packet(record: Captured, mrc: Mrc) -> Packet:
+    """Return an MRC packet: it says itself whether it was sent before."""
+    return Packet(
+        record.number,
+        record.at,
+        "",
+        "",
+        mrc.name,
+        mrc.text,
+        mrc.psn,
+        mrc.dest_qp,
+        is_edge=mrc.is_edge,
+        is_refusal=mrc.is_refusal,
+        is_again=mrc.is_again,
+        killed_at=record.port or "?" if record.is_killed else "",
+        remarks=record.remarks,
+    )
 
 
 def _with_hop(found: _Found, record: Captured) -> _Found:

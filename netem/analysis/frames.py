@@ -7,6 +7,7 @@ is wrong; nothing raises.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from netem.analysis.mrc import Mrc, is_mrc, read_mrc
 from netem.analysis.names import text_of
 from wire.arp import Arp, Operation
 from wire.codec import DecodeError, ReadBuffer
@@ -44,6 +45,7 @@ class Described(NamedTuple):
     target: bytes
     text: str
     roce: Roce | None = None
+    mrc: Mrc | None = None
 
 
 def describe(frame: ReadBuffer) -> Described:
@@ -64,7 +66,7 @@ def describe(frame: ReadBuffer) -> Described:
 
 def one_line(frame: ReadBuffer, name: Callable[[bytes], str] = text_of) -> str:
     """Return `source > target text`, with addresses named by `name`."""
-    source, target, text, _ = describe(frame)
+    source, target, text, *_ = describe(frame)
     return f"{name(source)} > {name(target)} {text}" if source else text
 
 
@@ -78,12 +80,13 @@ def _above(frame: ReadBuffer, header: Ethernet) -> Described:
         case EtherType.IPV4:
             ip4 = Ipv4.unpack_from(frame, header.size)
             packet = memoryview(frame)[: header.size + ip4.total_length]
-            return _above_ip(packet, header.size + ip4.size, ip4.src, ip4.dst, ip4.protocol)
+            start = header.size + ip4.size
+            return _above_ip(packet, start, ip4.src, ip4.dst, ip4.protocol, ip=header.size)
         case EtherType.IPV6:
             ip6 = Ipv6.unpack_from(frame, header.size)
             start = header.size + ip6.size
             packet = memoryview(frame)[: start + ip6.payload_length]
-            return _above_ip(packet, start, ip6.src, ip6.dst, ip6.next_header)
+            return _above_ip(packet, start, ip6.src, ip6.dst, ip6.next_header, ip=header.size)
         case EtherType.ARP:
             return _arp(frame, header)
         case other:
@@ -102,14 +105,14 @@ def _arp(frame: ReadBuffer, header: Ethernet) -> Described:
 
 
 def _above_ip(
-    frame: memoryview, offset: int, source: bytes, target: bytes, protocol: int
+    frame: memoryview, offset: int, source: bytes, target: bytes, protocol: int, *, ip: int
 ) -> Described:
     """Describe an IP packet whose payload is at `offset`; link padding is cut off already."""
     payload = frame[offset:]
     try:
         match protocol:
             case Protocol.UDP:
-                return _above_udp(frame, offset, source, target)
+                return _above_udp(frame, offset, source, target, ip)
             case _ if protocol == ICMP:
                 text = _icmp(payload, IcmpType, "ICMP")
             case _ if protocol == ICMPV6:
@@ -123,8 +126,13 @@ def _above_ip(
     return Described(source, target, text)
 
 
-def _above_udp(frame: ReadBuffer, offset: int, source: bytes, target: bytes) -> Described:
+def _above_udp(
+    frame: memoryview, offset: int, source: bytes, target: bytes, ip: int
+) -> Described:
     udp = Udp.unpack_from(frame, offset)
+    if is_mrc(frame, offset):
+        mrc = read_mrc(frame, ip, offset)
+        return Described(source, target, mrc.text, mrc=mrc)
     if udp.dst_port != UDP_PORT:
         size = udp.length - udp.size
         text = f"UDP {udp.src_port} > {udp.dst_port} {size} B"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from ipaddress import ip_address
 
 from netem.host.events import HostEvent
+from netem.host.mrc import NIC, MrcNic
 from netem.host.port import HostPort
 from netem.host.workload import Workload
 from netem.impair.departure import FrameMeta
@@ -27,8 +28,10 @@ class Host:
         self.name = name
         node = plan.node(name)
         self._ports = {port.name: HostPort(node, port) for port in node.ports}
+        has_mrc = any(qp.kind == "mrc" for qp in node.qps)
+        self._nic = MrcNic(node, self._ports) if has_mrc else None
         self._workload = Workload(
-            plan, node, {port.name: port.device for port in self._ports.values()}
+            plan, node, {port.name: port.device for port in self._ports.values()}, self._nic
         )
         self._now: Ns = 0
 
@@ -73,11 +76,18 @@ class Host:
         """
         return self._ports[port].receive_behind
 
+    def set_carrier(self, port: str, is_up: bool) -> None:
+        """Take note that the link of a port has lost its carrier, or got it: MRC's planes."""
+        if self._nic is not None:
+            self._nic.set_carrier(port, is_up, self._now)
+
     def expire(self, now: Ns) -> None:
         """Let time pass: retransmissions, questions about neighbours, planned work."""
         self._now = now
         for port in self._ports.values():
             port.expire(now)
+        if self._nic is not None:
+            self._nic.expire(now)
         self._workload.expire(now)
 
     def transmit(self, now: Ns) -> Iterator[tuple[str, bytes, FrameMeta]]:
@@ -87,7 +97,7 @@ class Host:
         completes meanwhile may let more be posted, so this goes on until nothing comes.
         """
         self._now = now
-        workload, ports = self._workload, self._ports.values()
+        workload, ports, nic = self._workload, self._ports.values(), self._nic
         is_busy = True
         while is_busy:
             is_busy = False
@@ -95,7 +105,14 @@ class Host:
                 if port.touched:
                     workload.landed(port.name, port.touched, now)
                     port.touched.clear()
+            if nic is not None and nic.touched:
+                workload.landed(NIC, nic.touched, now)
+                nic.touched.clear()
             workload.pump(now)
+            if nic is not None:
+                for framed in nic.transmit(now):
+                    is_busy = True
+                    yield framed
             for port in ports:
                 if (yield from port.transmit(now)):
                     is_busy = True
@@ -108,6 +125,9 @@ class Host:
             at = port.deadline
             if at is not None and (soonest is None or at < soonest):
                 soonest = at
+        at = None if self._nic is None else self._nic.deadline
+        if at is not None and (soonest is None or at < soonest):
+            soonest = at
         return soonest
 
     def events(self) -> Iterable[HostEvent]:
@@ -125,6 +145,8 @@ class Host:
         counters: dict[str, int] = {}
         for port in self._ports.values():
             counters.update(port.all_counters())
+        if self._nic is not None:
+            counters.update(self._nic.counters())
         if self._workload.chronicle.forgotten:
             counters["events_forgotten"] = self._workload.chronicle.forgotten
         return NodeReport(

@@ -1,12 +1,31 @@
 """The memory of one end of a flow: registered with the device, and at hand to be judged."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from netem.host.layout import SENDS, WRITES
 from netem.host.payload import MAX_PIECE, PERIOD, table
 from netem.topology.plan import QpPlan, RegionPlan
-from transports.roce.port import Port
+from transports.roce.regions import MemoryRegion
 from transports.roce.work import Sge
+
+
+class Registrar(Protocol):
+    """A device that memory is registered with: a port of RC, or the NIC of MRC."""
+
+    def alloc_pd(self) -> int: ...
+
+    def register(
+        self,
+        pd: int,
+        addr: int,
+        buffer: int | bytearray | memoryview,
+        access: int,
+        *,
+        l_key: int | None = None,
+        r_key: int | None = None,
+    ) -> MemoryRegion: ...
+
+    def deregister(self, region: MemoryRegion) -> None: ...
 
 
 class Memory(NamedTuple):
@@ -19,7 +38,7 @@ class Memory(NamedTuple):
     view: memoryview
 
     @classmethod
-    def register(cls, device: Port, plan: RegionPlan) -> "Memory":
+    def register(cls, device: Registrar, plan: RegionPlan) -> "Memory":
         """Register the region of a plan in a protection domain of its own.
 
         So the keys of one queue pair are none on another, as between two programs.
@@ -37,7 +56,7 @@ class Source(NamedTuple):
     most: int  # bytes of a message
 
     @classmethod
-    def register(cls, device: Port, pd: int, plan: QpPlan) -> "Source":
+    def register(cls, device: Registrar, pd: int, plan: QpPlan) -> "Source":
         """Register as much of the stream as the plan of a requester needs.
 
         The keys are those of its other region with another low byte, which is the owner's to

@@ -14,6 +14,7 @@ from enum import Enum
 from ipaddress import ip_address
 from random import Random
 from struct import Struct
+from typing import Protocol as TypingProtocol
 
 from netem.host.ways import Ways
 from netem.impair.departure import NO_META, FrameMeta
@@ -26,6 +27,7 @@ from wire.codec import DecodeError, ReadBuffer
 from wire.ethernet import ETHERNET, VLAN, Ethernet, EtherType, Vlan, group_mac
 from wire.ipv4 import IPV4, Protocol
 from wire.ipv6 import IPV6
+from wire.mrc.options import PORTS
 from wire.roce.bth import BTH
 from wire.roce.packet import UDP_PORT
 from wire.udp import UDP
@@ -36,11 +38,20 @@ FAST_V6 = Struct("!6s6xHB5xB35xH8xI4x")
 FAST_V4 = Struct("!6s6xHB8xB12xH8xI4x")
 TAG = Struct("!6s6xHH")  # destination MAC | 0x8100 | TCI
 # What decides about the header before a packet: the first word (class), the destination
+# The same for MRC: ... UDP destination port | opcode | BTH's reserved byte and DestQP
+FAST_MRC = Struct("!6s6xHB5xB35xH4xB3xI")
 KEY_V6 = Struct("!I20x16s")
 KEY_V4 = Struct("!Hxx12x4s")
 
 # Limit: 4096 headers kept; there is one for each destination and class that queue pairs use.
 MAX_HEADERS = 4096
+MRC_CLASS = 0xC0  # of opcodes: MRC has those from here on. OCP MRC 1.0 (as cited)
+
+
+class Nic(TypingProtocol):
+    """What takes the MRC packets of all ports of a host."""
+
+    def receive(self, packet: ReadBuffer, qp_num: int, now: Ns) -> None: ...
 
 
 class FrameRefusal(Enum):
@@ -68,6 +79,7 @@ class HostPort:
     def __init__(self, node: NodePlan, plan: PortPlan) -> None:
         self.name = plan.name
         self.touched: set[int] = set()  # queue pairs that packets came for
+        self.nic: Nic | None = None  # the host's, which has MRC on all ports
         self.counters = dict.fromkeys((refusal.value for refusal in FrameRefusal), 0)
         self._mac = mac_address(plan.mac)
         self._vlan = plan.vlan
@@ -103,6 +115,7 @@ class HostPort:
             else (FAST_V6, int(EtherType.IPV6), 0x60, 0xF0)
         )
         self._fast_size = self._fast.size + self._shift
+        self._mrc_size = FAST_MRC.size + self._shift
 
     def receive(self, frame: ReadBuffer, now: Ns) -> bool:
         """Take one frame. What is refused changes nothing but counters.
@@ -111,6 +124,8 @@ class HostPort:
         """
         # bench: rc-frame, sim. Most frames begin as others did that have passed every check.
         size, shift = len(frame), self._shift
+        if self.nic is not None and self._receive_mrc(self.nic, frame, now):
+            return False
         flow = self._flows.get(bytes(frame[: self._head]))
         if flow is not None and self._head + 4 <= size <= self._most:
             quiet = self.device.take(flow, memoryview(frame)[14 + shift :], now)
@@ -137,6 +152,24 @@ class HostPort:
                     return self.device.is_quiet
         self.receive_clearly(frame, now)
         return False
+
+    def _receive_mrc(self, nic: Nic, frame: ReadBuffer, now: Ns) -> bool:
+        """Take an MRC packet over IPv6; False for what goes another way."""
+        if not self._mrc_size <= len(frame) <= self._most:
+            return False
+        dst, ethertype, first, protocol, port, opcode, qp_num = FAST_MRC.unpack_from(
+            frame, self._shift
+        )
+        is_mrc = opcode >= MRC_CLASS and port in PORTS and protocol == 17
+        if not is_mrc or ethertype != EtherType.IPV6 or first >> 4 != 6:
+            return False
+        if self._shift:
+            dst, tag, tci = TAG.unpack_from(frame)
+            dst = dst if tag == 0x8100 and tci & 0xFFF == self._vlan else None
+        if dst != self._mac:
+            return False
+        nic.receive(memoryview(frame)[14 + self._shift :], qp_num & 0xFFFFFF, now)
+        return True
 
     def receive_behind(self, head: bytes, frame: bytes, now: Ns) -> bool:
         """Do as `receive` with a frame that begins with `head`, whatever its own bytes say.
@@ -175,6 +208,12 @@ class HostPort:
             self.counters[FrameRefusal.WRONG_VLAN.value] += 1
         elif len(packet) > self._mtu:
             self.counters[FrameRefusal.OVERSIZED.value] += 1
+        elif (
+            self.nic is not None
+            and is_unicast
+            and (qp_num := mrc_qp(packet, ethernet.ethertype)) is not None
+        ):
+            self.nic.receive(packet, qp_num, now)
         elif is_unicast and (qp_num := roce_qp(packet, ethernet.ethertype)) is not None:
             self.touched.add(qp_num)
             self.device.receive(packet, now)
@@ -250,6 +289,17 @@ class HostPort:
                 yield name, frame, tag if isinstance(tag, FrameMeta) else NO_META
         return is_busy
 
+    def framed(
+        self, packet: bytes, meta: FrameMeta, now: Ns
+    ) -> tuple[str, bytes, FrameMeta] | None:
+        """Return an IP packet of the NIC's as a frame; None while its neighbour is unknown."""
+        key = (KEY_V4 if packet[0] == 0x45 else KEY_V6).unpack_from(packet)
+        header = self._headers.get(key) or self._header(key)
+        if header is None:
+            self._resolve(packet, key, meta, now)
+            return None
+        return self.name, header + packet, meta
+
     def _header(self, key: tuple[int, bytes]) -> bytes | None:
         """Return the Ethernet header for a destination, if its neighbour is in the table."""
         mac = self.resolver.permanent(key[1]) or self._ways.mac(key[1])
@@ -306,8 +356,20 @@ class HostPort:
                 yield f"{self.name}.{layer}.{name}", count
 
 
+def mrc_qp(packet: memoryview, ethertype: int) -> int | None:
+    """Return the DestQP of an IP packet that MRC sends, or None. Total."""
+    found = _bth(packet, ethertype)
+    return found[1] if found is not None and found[0] >= MRC_CLASS else None
+
+
 def roce_qp(packet: memoryview, ethertype: int) -> int | None:
     """Return the DestQP of an IP packet whose UDP goes to port 4791, or None. Total."""
+    found = _bth(packet, ethertype)
+    return found[1] if found is not None and found[2] == UDP_PORT else None
+
+
+def _bth(packet: memoryview, ethertype: int) -> tuple[int, int, int] | None:
+    """Return opcode, DestQP and UDP port of a packet to a port of RoCE v2 or MRC, or None."""
     if ethertype == EtherType.IPV6:
         start, at = IPV6.size, 6
     elif ethertype == EtherType.IPV4 and packet:
@@ -316,7 +378,8 @@ def roce_qp(packet: memoryview, ethertype: int) -> int | None:
         return None
     if len(packet) < start + UDP.size + BTH.size or packet[at] != Protocol.UDP:
         return None
-    if UDP.unpack_from(packet, start)[1] != UDP_PORT:
+    port = UDP.unpack_from(packet, start)[1]
+    if port not in PORTS:
         return None
-    _, _, _, qp_num, _ = BTH.unpack_from(packet, start + UDP.size)
-    return int(qp_num) & 0xFFFFFF
+    opcode, _, _, qp_num, _ = BTH.unpack_from(packet, start + UDP.size)
+    return opcode, int(qp_num) & 0xFFFFFF, port

@@ -7,6 +7,7 @@ flushes, as with verbs: every message of the plan completes exactly once.
 """
 
 from collections import deque
+from typing import Protocol
 
 from netem.host.events import (
     COMPLETION,
@@ -23,7 +24,6 @@ from netem.topology.plan import QpPlan, RegionPlan, WorkPlan
 from transports.clock import Ns
 from transports.roce.completion import WcStatus, WorkCompletion
 from transports.roce.memory import HOST_ORDER
-from transports.roce.qp import QueuePair
 from transports.roce.work import SendWr, Sge, WrOpcode
 
 OPCODES = {
@@ -50,6 +50,12 @@ def invalidation_key(region: RegionPlan, receive: int) -> int:
     return region.r_key & ~0xFF | low
 
 
+class SendQueue(Protocol):
+    """A queue pair as its requester sees it."""
+
+    def post_send(self, wr: SendWr, now: Ns) -> None: ...
+
+
 class FlowRequester:
     """One flow, as the side sees it that posts requests."""
 
@@ -57,7 +63,7 @@ class FlowRequester:
         self,
         plan: QpPlan,
         peer: QpPlan,
-        qp: QueuePair,
+        qp: SendQueue,
         memory: Memory,
         chronicle: Chronicle,
         *,

@@ -7,19 +7,18 @@ completes, before the receive is posted anew.
 """
 
 from collections import deque
+from typing import Protocol
 
 from netem.host.events import CORRUPT_MESSAGE, RECEIVED, Chronicle
 from netem.host.layout import SENDS, WRITES, Layout, Message, Messages
-from netem.host.memory import Memory
+from netem.host.memory import Memory, Registrar
 from netem.host.payload import fill, matches
 from netem.host.requester import invalidation_key
 from netem.topology.outcome import FlowReport
 from netem.topology.plan import QpPlan, WorkPlan
 from transports.clock import Ns
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
-from transports.roce.port import Port
 from transports.roce.psn import MASK
-from transports.roce.qp import QueuePair
 from transports.roce.regions import Access, MemoryRegion
 from transports.roce.work import RecvWr, Sge
 
@@ -29,6 +28,16 @@ RECEIVE = 1 << 63
 MAX_RECEIVES = 255
 
 
+class ReceiveQueue(Protocol):
+    """A queue pair as its responder sees it."""
+
+    @property
+    def msn(self) -> int:
+        """Return how many messages were executed, modulo 2^24."""
+
+    def post_recv(self, wr: RecvWr, now: Ns) -> None: ...
+
+
 class FlowResponder:
     """One flow, as the side sees it that answers requests."""
 
@@ -36,11 +45,11 @@ class FlowResponder:
         self,
         plan: QpPlan,
         peer: QpPlan,
-        qp: QueuePair,
+        qp: ReceiveQueue,
         memory: Memory,
         chronicle: Chronicle,
         *,
-        device: Port,
+        device: Registrar,
     ) -> None:
         self.plan = plan
         self.layout = Layout(peer, plan)

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from netem.host.connecting import Connecting
 from netem.host.events import RETRANSMISSION, Chronicle
 from netem.host.memory import Memory, Source
+from netem.host.mrc import NIC, MrcEnd, MrcNic
 from netem.host.requester import FlowRequester
 from netem.host.responder import RECEIVE, FlowResponder
 from netem.topology.outcome import FlowReport
@@ -22,7 +23,7 @@ from netem.topology.plan import NodePlan, Plan, QpPlan, WorkPlan
 from transports.clock import Ns
 from transports.roce.attributes import AddressHandle, QpState
 from transports.roce.completion import WorkCompletion
-from transports.roce.events import CommEstablished, Event, QpFatal, Retransmitted, SqDrained
+from transports.roce.events import CommEstablished, QpFatal, Retransmitted, SqDrained
 from transports.roce.port import Port
 from transports.roce.qp import QpConfig, QueuePair
 
@@ -34,16 +35,24 @@ FIRST_KEY_TRIED = 0xBAD0_0000  # where the search for an R_Key that nobody has b
 class Workload:
     """The queue pairs of one node and what they do."""
 
-    def __init__(self, plan: Plan, node: NodePlan, devices: Mapping[str, Port]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        node: NodePlan,
+        devices: Mapping[str, Port],
+        nic: MrcNic | None = None,
+    ) -> None:
         """Make regions and queue pairs, with receives posted; nothing is sent.
 
-        They are in RTS, but for those that connect when the run begins.
+        They are in RTS, but for those that connect when the run begins. `devices` are RC's, by
+        port; `nic` is there where a queue pair is MRC's.
         """
         self.chronicle = Chronicle()
         self.requesters: dict[QpKey, FlowRequester] = {}
         self.responders: dict[QpKey, FlowResponder] = {}
         self._devices = devices
-        self._qps: dict[QpKey, QueuePair] = {}
+        self._nic = nic
+        self._qps: dict[QpKey, QueuePair | MrcEnd] = {}
         self._released: set[int] = set()
         self._ready: dict[QpKey, FlowRequester] = {}  # may have something to post
         self._waiting: dict[QpKey, Ns] = {}  # for the time of their next work
@@ -56,15 +65,25 @@ class Workload:
             self._make_flow(qp_plan, peer, _unused(keys[peer_node]))
 
     def _make_flow(self, plan: QpPlan, peer: QpPlan, wrong_key: int) -> None:
-        device = self._devices[plan.port]
-        memory = Memory.register(device, plan.region)
-        key = plan.port, plan.qp_num
-        qp = self._qps[key] = _made(device, memory.pd, plan)
-        if plan.service is None:
-            _connect(qp, plan)
+        device: Port | MrcNic
+        qp: QueuePair | MrcEnd
+        if plan.kind == "mrc":
+            assert self._nic is not None
+            device = self._nic
+            key = NIC, plan.qp_num
+            memory = Memory.register(device, plan.region)
+            qp = device.connected(memory.pd, plan)
         else:
-            self._connecting.add(plan, qp)
-            self._unconnected.add(key)
+            device = self._devices[plan.port]
+            key = plan.port, plan.qp_num
+            memory = Memory.register(device, plan.region)
+            qp = _made(device, memory.pd, plan)
+            if plan.service is None:
+                _connect(qp, plan)
+            else:
+                self._connecting.add(plan, qp)
+                self._unconnected.add(key)
+        self._qps[key] = qp
         if plan.role == "requester":
             source = Source.register(device, memory.pd, plan)
             self.requesters[key] = FlowRequester(
@@ -110,7 +129,7 @@ class Workload:
         """Say whether every message that this node was to request has completed."""
         return all(requester.is_done for requester in self.requesters.values())
 
-    def ends(self) -> Iterator[tuple[str, QueuePair]]:
+    def ends(self) -> Iterator[tuple[str, QueuePair | MrcEnd]]:
         """Yield flow and queue pair of each end that is here."""
         for key, requester in self.requesters.items():
             yield requester.plan.flow, self._qps[key]
@@ -143,11 +162,7 @@ class Workload:
     def pump(self, now: Ns) -> None:
         """Take what the devices have to say, and post what may now be posted."""
         while True:
-            for port, device in self._devices.items():
-                for event in device.events():
-                    self._take(port, event, now)
-            if self._connecting.is_used:
-                self._look_for_connected(now)
+            self._hear(now)
             if not self._ready:
                 return
             ready, self._ready = self._ready, {}
@@ -157,6 +172,18 @@ class Workload:
                 requester.post(now, self._released)
                 if requester.deadline is not None:
                     self._waiting[key] = requester.deadline
+
+    def _hear(self, now: Ns) -> None:
+        """Take what the devices have to say."""
+        for port, device in self._devices.items():
+            for event in device.events():
+                if not self._connecting.take(port, event, now):
+                    self._take(port, event, now)
+        if self._nic is not None:
+            for told in self._nic.events(self.chronicle, now):
+                self._take(NIC, told, now)
+        if self._connecting.is_used:
+            self._look_for_connected(now)
 
     def _look_for_connected(self, now: Ns) -> None:
         for port, qp_num, why in self._connecting.settled(now):
@@ -168,9 +195,7 @@ class Workload:
                 requester.not_connected = why
                 self._ready[key] = requester
 
-    def _take(self, port: str, event: Event, now: Ns) -> None:
-        if self._connecting.take(port, event, now):
-            return
+    def _take(self, port: str, event: object, now: Ns) -> None:
         match event:
             case WorkCompletion(wr_id=wr_id, qp_num=qp_num) if wr_id & RECEIVE:
                 self.responders[port, qp_num].complete(event, now)
@@ -197,18 +222,22 @@ class Workload:
         ends = [*self.requesters.values(), *self.responders.values()]
         for end in ends:
             report = end.report()
-            stats = self._qps[end.plan.port, end.plan.qp_num].stats
+            qp = self._qps[NIC if end.plan.kind == "mrc" else end.plan.port, end.plan.qp_num]
+            found.append(report)
+            if isinstance(qp, MrcEnd):
+                qp.fill(report)
+                continue
+            stats = qp.stats
             report.packets = stats.packets
             report.retransmissions = stats.retransmissions
             report.timeouts = stats.timeouts
             report.naks = stats.naks
             report.rnr_naks = stats.rnr_naks
             report.duplicates = stats.duplicates
-            control = self._qps[end.plan.port, end.plan.qp_num].congestion
+            control = qp.congestion
             if control is not None:
                 report.cnps = control.reaction.cnps
                 report.rate_cuts = control.reaction.cuts
-            found.append(report)
         return found
 
 

@@ -15,6 +15,7 @@ cannot act on (a `mark` on what is not IP) is no match of it.
     NAK             acknowledgements that do not: NAK and RNR NAK
     RNR_NAK         only these
     CNP             congestion notifications
+    SACK NACK PROBE those of MRC, whose WRITEs and ACKNOWLEDGE go by the names above
 
 `psn` compares BTH.PSN: absolute, or as a distance from the first PSN of the queue pair whose
 requests the packet carries or answers. `retransmission` is what the sender said of the frame;
@@ -35,6 +36,7 @@ from netem.impair.trim import trimmed
 from netem.topology.outcome import FaultReport
 from netem.topology.plan import FaultPlan, Where
 from wire.codec import ReadBuffer
+from wire.mrc.opcodes import WRITES, MrcOpcode
 from wire.roce.eths import AethKind
 from wire.roce.opcodes import OPCODES, Family
 
@@ -57,24 +59,33 @@ class QpNote(NamedTuple):
 QpNotes = Mapping[tuple[bytes, int], QpNote]  # by destination address and DestQP
 
 
+# Opcodes of MRC; where RC has the operation, they have its name.
+MRC_NAMES = {int(opcode): opcode.name for opcode in MrcOpcode}
+
+
 def legal_ops() -> list[str]:
     """Return every word that `op` may be."""
-    names = {info.name for info in OPCODES.values()} | {i.opcode.name for i in OPCODES.values()}
+    infos = OPCODES.values()
+    names = {*MRC_NAMES.values(), *(info.name for info in infos)}
+    names |= {info.opcode.name for info in infos}
     return [*_FAMILIES, *sorted(names - set(_FAMILIES))]
 
 
 _ACKS = frozenset(int(op) for op, info in OPCODES.items() if info.family is Family.ACK)
+_ACKS |= {int(MrcOpcode.ACKNOWLEDGE)}
 
 
 def _family(family: Family) -> frozenset[int]:
     return frozenset(op for op, info in OPCODES.items() if info.family is family)
 
 
-_ATOMIC_ACKS = frozenset(op for op in _ACKS if OPCODES[op].name == "ATOMIC_ACKNOWLEDGE")
+_ATOMIC_ACKS = frozenset(
+    op for op, info in OPCODES.items() if info.name == "ATOMIC_ACKNOWLEDGE"
+)
 _ANY_AETH = frozenset(AethKind) | {None}
 _FAMILIES: dict[str, tuple[frozenset[int], frozenset[AethKind | None]]] = {
     "SEND": (_family(Family.SEND), _ANY_AETH),
-    "WRITE": (_family(Family.WRITE), _ANY_AETH),
+    "WRITE": (_family(Family.WRITE) | WRITES, _ANY_AETH),
     "READ": (_family(Family.READ), _ANY_AETH),
     "ATOMIC": (_family(Family.ATOMIC) | _ATOMIC_ACKS, _ANY_AETH),
     "ACK": (_ACKS, frozenset({AethKind.ACK})),
@@ -91,7 +102,7 @@ def _resolve(op: str) -> tuple[frozenset[int], frozenset[AethKind | None]]:
         return _FAMILIES[word]
     found = frozenset(
         code for code, info in OPCODES.items() if word in {info.name, info.opcode.name}
-    )
+    ) | {code for code, name in MRC_NAMES.items() if name == word}
     if not found:
         raise ValueError(f"op {op} is no opcode; legal: {', '.join(legal_ops())}")
     return found, _ANY_AETH

@@ -8,16 +8,26 @@ from msgspec.structs import replace
 from netem.impair.egress import Egress
 from netem.impair.faults import QpNote
 from netem.impair.model import NEUTRAL, Impairment
-from netem.topology.plan import ChangePlan, NodePlan, Plan, PortPlan
+from netem.topology.plan import ChangePlan, NodePlan, Plan, PortPlan, QpPlan
 
 
 def qp_notes(node: NodePlan, port: PortPlan) -> dict[tuple[bytes, int], QpNote]:
     """Return what faults must know about the queue pairs whose packets leave by `port`."""
-    return {
-        (ip_address(qp.remote_ip).packed, qp.dest_qp_num): QpNote(qp.flow, qp.sq_psn, qp.rq_psn)
-        for qp in node.qps
-        if qp.port == port.name
-    }
+    notes = {}
+    for qp in node.qps:
+        remote = _remote(qp, port.name)
+        if remote is not None:
+            key = ip_address(remote).packed, qp.dest_qp_num
+            notes[key] = QpNote(qp.flow, qp.sq_psn, qp.rq_psn)
+    return notes
+
+
+def _remote(qp: QpPlan, port: str) -> str | None:
+    """Return where the packets of a queue pair that leave by a port go; MRC's leave by many."""
+    if qp.mrc is None:
+        return qp.remote_ip if qp.port == port else None
+    plane = int(port[1:])
+    return qp.mrc.remote[plane] if plane < len(qp.mrc.remote) else None
 
 
 def is_paced(node: NodePlan, port: PortPlan) -> bool:

@@ -7,6 +7,7 @@ from wire.codec import DecodeError, ReadBuffer
 from wire.ethernet import EtherType
 from wire.ipv4 import IPV4, Protocol
 from wire.ipv6 import IPV6
+from wire.mrc.opcodes import WRITES, MrcOpcode
 from wire.roce.bth import BTH
 from wire.roce.eths import AETH, RDETH, Aeth, AethKind, Rdeth
 from wire.roce.icrc import ICRC
@@ -46,6 +47,8 @@ class Sight(NamedTuple):
     @property
     def is_request(self) -> bool:
         """True for a request packet of an opcode that we know."""
+        if self.opcode in WRITES:
+            return True
         info = OPCODES.get(self.opcode)
         return info is not None and info.is_request
 
@@ -99,7 +102,7 @@ _AETH_OFFSETS = {
     opcode: BTH.size + (RDETH.size if Rdeth in info.headers else 0)
     for opcode, info in OPCODES.items()
     if Aeth in info.headers
-}
+} | {int(MrcOpcode.ACKNOWLEDGE): BTH.size}
 
 
 def _look_at_other(frame: ReadBuffer) -> Sight:

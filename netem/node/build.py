@@ -180,8 +180,8 @@ class _Site:
         host = (Host if plan.sample is None else SampledHost)(plan, node.name)
         if any(port.nic is not None for port in node.ports):
             nic = Nic(host, node)
-            return Node(nic, self._drive(nic, ports, nic), self._spool)
-        return Node(host, self._drive(host, ports), self._spool)
+            return Node(nic, self._drive(nic, ports, nic, nic.set_carrier), self._spool)
+        return Node(host, self._drive(host, ports, None, host.set_carrier), self._spool)
 
     def _datagram_host(self, node: NodePlan) -> Node:
         plan = self._plan

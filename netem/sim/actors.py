@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 
+from netem.host.host import Host
 from netem.impair.egress import Egress
 from netem.impair.model import NEUTRAL, Impairment
 from netem.impair.ports import is_paced
@@ -126,8 +127,8 @@ class Actor:
         return None
 
     def set_carrier(self, end: End, is_up: bool) -> None:
-        """Tell a switch that the link of an end has lost its carrier, or got it."""
-        if isinstance(self.machine, Switch):
+        """Tell the machine that the link of an end has lost its carrier, or got it."""
+        if isinstance(self.machine, Switch | Nic | Host):
             self.machine.set_carrier(end.name.partition(":")[2], is_up)
 
     def touched(self) -> Mapping[str, int]:

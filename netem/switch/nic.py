@@ -65,6 +65,9 @@ class Nic:
     def post(self, flow: str, work: WorkPlan, now: Ns) -> bool:
         return self._host.post(flow, work, now)
 
+    def set_carrier(self, port: str, is_up: bool) -> None:
+        self._host.set_carrier(port, is_up)
+
     def shape(self, port: str, impairment: Impairment, now: Ns) -> None:
         """Send by `port`, from now on, at the rate of this impairment."""
         if port in self._ports:

@@ -223,7 +223,8 @@ def _mtu_problems(lab: Lab) -> Iterator[str]:
     used = {transport_of(lab, item) for item in lab.workload}
     for name, transport in lab.transports.items():
         if name in used and families:
-            needed = mtu_sum(transport.mtu, "ipv6" if "ipv6" in families else "ipv4")
+            family = "ipv6" if "ipv6" in families else "ipv4"
+            needed = mtu_sum(transport.mtu, family, kind=transport.kind)
             yield from too_small(lab, lab.topology.links, needed, f"transport {name}")
 
 

@@ -6,8 +6,9 @@ from netem.impair.model import Impairment
 from netem.topology.congestion_model import dcqcn_of
 from netem.topology.dilation import Need
 from netem.topology.headroom import REACTION
-from netem.topology.model import Family, Lab, TransportSpec
+from netem.topology.model import Family, Lab
 from netem.topology.settings import link_vlan
+from netem.topology.transport_model import TransportSpec
 from transports.roce.congestion.control import CongestionConfig
 from wire.ethernet import ETHERNET, VLAN
 from wire.ipv4 import IPV4

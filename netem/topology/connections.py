@@ -8,11 +8,12 @@ from msgspec.structs import replace
 
 from netem.topology.congestion import ack_traffic_class, traffic_class
 from netem.topology.identity import FlowIdentity, Identities
-from netem.topology.model import RECEIVE_OPS, ItemSpec, Lab, TransportSpec
-from netem.topology.plan import QpPlan, WorkPlan
+from netem.topology.model import RECEIVE_OPS, ItemSpec, Lab
+from netem.topology.plan import MrcPlan, QpPlan, WorkPlan
 from netem.topology.regions import budget, messages, receive_size, region_sizes
 from netem.topology.settings import source_path, transport_of
 from netem.topology.srv6 import Srv6
+from netem.topology.transport_model import TransportSpec
 from netem.topology.wiring import node_of
 from netem.topology.workload import Pair, Pairing
 from transports.roce.congestion.control import CongestionConfig
@@ -31,6 +32,7 @@ class Flow(NamedTuple):
     qp_number: int
     transport_name: str
     transport: TransportSpec
+    pairs: tuple[Pair, ...] = ()  # of MRC: a plane each
 
     @property
     def name(self) -> str:
@@ -45,8 +47,13 @@ def flows(lab: Lab, pairing: Pairing) -> Iterator[Flow]:
         name = transport_of(lab, item)
         assert name is not None
         for ends in pairing.pairs(index, item):
+            transport = lab.transports[name]
             for number in range(item.qps):
-                yield Flow(index, item, ends.pair(number), number, name, lab.transports[name])
+                if transport.kind == "mrc":
+                    every = ends.every
+                    yield Flow(index, item, every[0], number, name, transport, every)
+                else:
+                    yield Flow(index, item, ends.pair(number), number, name, transport)
 
 
 def queue_pairs(
@@ -54,11 +61,14 @@ def queue_pairs(
     flows: list[Flow],
     addresses: Mapping[str, str],
     srv6: Srv6,
+    *,
     control: Callable[[TransportSpec, str], CongestionConfig | None],
+    paths: Callable[[Flow], MrcPlan],
 ) -> dict[str, list[QpPlan]]:
     """Return the queue pairs of each node in the order of flows.
 
-    `addresses` are of ports; `control` says how a transport controls congestion at a port.
+    `addresses` are of ports; `control` says how a transport controls congestion at a port,
+    `paths` what planes and paths an MRC connection has.
     """
     identities = Identities(lab.seed)
     most_bytes = budget(len(flows))
@@ -72,6 +82,7 @@ def queue_pairs(
             (one, other),
             region_sizes(item, flow.transport, most_bytes),
             (int(Access.LOCAL_WRITE), ALL_RIGHTS if item.access is None else item.access),
+            narrow=flow.transport.kind == "mrc",
         )
         if item.first_psn is not None:
             identity.requester_psn = item.first_psn
@@ -79,7 +90,11 @@ def queue_pairs(
         responder = _responder(requester, flow, identity)
         requester = replace(requester, congestion=control(flow.transport, flow.pair.source))
         responder = replace(responder, congestion=control(flow.transport, flow.pair.target))
-        if (path := source_path(lab, item)) is not None:
+        if flow.transport.kind == "mrc":
+            mrc = paths(flow)
+            requester = replace(requester, mrc=mrc)
+            responder = replace(responder, mrc=replace(mrc, local=mrc.remote, remote=mrc.local))
+        elif (path := source_path(lab, item)) is not None:
             ends = flow.pair.source, flow.pair.target
             there = srv6.route(path, ends)
             back = srv6.route(path, ends[::-1], back=True)

@@ -38,6 +38,7 @@ class Identities:
 
     seed: int
     _qpns: set[int] = field(default_factory=set)
+    _low: set[int] = field(default_factory=set)  # 16 bits of those of MRC
     _keys: set[int] = field(default_factory=set)
     _ports: set[int] = field(default_factory=set)
     _next_page: dict[str, int] = field(default_factory=dict)  # by node
@@ -48,10 +49,16 @@ class Identities:
         ends: tuple[str, str],
         sizes: tuple[int, int],
         access: tuple[int, int],
+        *,
+        narrow: bool = False,
     ) -> FlowIdentity:
-        """Return what connects the nodes `ends`; sizes and rights are of their regions."""
+        """Return what connects the nodes `ends`; sizes and rights are of their regions.
+
+        The QPNs of a `narrow` one differ in their low 16 bits, which is all that MRC's answers
+        carry of them.
+        """
         rng = draw.stream(self.seed, f"qp/{flow}")
-        one, other, port = self._queue_pairs(rng)
+        one, other, port = self._queue_pairs(rng, narrow=narrow)
         return FlowIdentity(
             requester_qpn=one,
             responder_qpn=other,
@@ -62,7 +69,7 @@ class Identities:
             responder_region=self._region(rng, ends[1], sizes[1], access[1]),
         )
 
-    def _queue_pairs(self, rng: Random) -> tuple[int, int, int]:
+    def _queue_pairs(self, rng: Random, *, narrow: bool) -> tuple[int, int, int]:
         """Return two free QPNs whose UDP source port is free as well, if that can be."""
         tries = 0
         while True:
@@ -70,7 +77,11 @@ class Identities:
             port = udp_source_port(one, other)
             tries += 1
             crowded = port in self._ports and tries < _TRIES
+            low = {one & 0xFFFF, other & 0xFFFF} if narrow else set()
+            if narrow and (len(low) < 2 or low & self._low):
+                continue
             if one != other and not {one, other} & self._qpns and not crowded:
+                self._low |= low
                 self._qpns |= {one, other}
                 self._ports.add(port)
                 return one, other, port

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from netem.topology.assembly import assembled
 from netem.topology.checks import check
 from netem.topology.errors import LabError, shown
-from netem.topology.model import LAB_NAME, Lab, TransportSpec
+from netem.topology.model import LAB_NAME, Lab
 from netem.topology.reading import read_keys
+from netem.topology.transport_model import TransportSpec
 from netem.topology.tree import Tree, copied, read_tree
 
 _STEP = re.compile(r"([^.\[\]]+)|\[([0-9]{1,4})\]")

@@ -13,7 +13,6 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 from msgspec import field
 
 from netem.topology import units
-from netem.topology.congestion_model import DcqcnKeys, DcqcnKind
 from netem.topology.errors import shown
 from netem.topology.expectations import (
     BOUNDS,
@@ -35,7 +34,6 @@ from netem.topology.reading import (
     OFFSET,
     PERCENT,
     RATE,
-    RNR_TIMER,
     SIZE,
     TIME,
     TRUTH,
@@ -64,6 +62,7 @@ from netem.topology.srv6_model import (
     SteerSpec,
 )
 from netem.topology.switch_model import SwitchKeys
+from netem.topology.transport_model import TransportKind, TransportSpec
 from netem.topology.tree import Tree
 from transports.clock import Ns, S
 from transports.roce.regions import Access
@@ -94,7 +93,6 @@ TRANSPORT_NAME = Name(
 )
 
 Family = Literal["ipv6", "ipv4"]
-Ecn = Literal["off", "ect0", "ect1"]
 NodeKind = Literal["host", "switch", "linux", "bridge", "guest"]
 ModeKey = Annotated[Mode | None, OneOf(("frame", "datagram"))]
 StackKey = Annotated[Stack | None, OneOf(("none", "kernel", "programs"))]
@@ -167,33 +165,6 @@ class DefaultsSpec(Spec, frozen=True, kw_only=True):
     link: Annotated[LinkKeys, Keys(LinkKeys)] = LinkKeys()
     host: Annotated[HostKeys, Keys(HostKeys)] = HostKeys()
     switch: Annotated[SwitchKeys, Keys(SwitchKeys)] = SwitchKeys()
-
-
-class TransportSpec(Spec, frozen=True, kw_only=True):
-    """A named set of queue pair attributes."""
-
-    kind: Annotated[Literal["rc"], OneOf(("rc",), not_yet=("uc", "ud", "mrc"))] = "rc"
-    mtu: Annotated[int, OneOf((256, 512, 1024, 2048, 4096))] = 1024
-    connect: Annotated[Literal["given", "cm"], OneOf(("given", "cm"))] = "given"
-    timeout: Annotated[
-        int, Whole(0, 31, "4.096us x 2^n: 14 is 67.1ms, 10 is 4.19ms; 0 waits for ever")
-    ] = 14
-    retry: Annotated[int, Whole(0, 7, "resends after a timeout or sequence NAK")] = 7
-    rnr_retry: Annotated[int, Whole(0, 7, "resends after an RNR NAK; 7 is for ever")] = 7
-    rnr_timer: Annotated[int, RNR_TIMER] = 12  # the code, which nobody writes
-    max_rd_atomic: Annotated[int, Whole(1, 128)] = 16
-    max_dest_rd_atomic: Annotated[int | None, Whole(1, 128)] = None  # as max_rd_atomic
-    window: Annotated[int, Whole(1, 65536, "packets unacknowledged")] = 128
-    credits: Annotated[bool, TRUTH] = False
-    tc: Annotated[int | None, Whole(0, 255, "DSCP x 4 + ECN")] = None
-    dscp: Annotated[int | None, Whole(0, 63, "a DSCP")] = None
-    ecn: Annotated[Ecn | None, OneOf(("off", "ect0", "ect1"))] = None
-    pcp: Annotated[int | None, Whole(0, 7, "a priority of 802.1Q")] = None
-    ack_dscp: Annotated[int | None, Whole(0, 63, "a DSCP")] = None
-    dcqcn: Annotated[DcqcnKeys | None, DcqcnKind()] = None
-    path: Annotated[tuple[str, ...] | None, PATH] = None
-    path_back: Annotated[tuple[str, ...] | None, PATH] = None
-    encaps: Annotated[Encaps | None, EncapsKind()] = None
 
 
 def _rights(value: object) -> int:
@@ -346,7 +317,7 @@ class Lab(Spec, frozen=True, kw_only=True):
     limit: Annotated[Ns, TIME] = 60 * S
     defaults: Annotated[DefaultsSpec, Keys(DefaultsSpec)] = DefaultsSpec()
     transports: Annotated[
-        dict[str, TransportSpec], Named(TRANSPORT_NAME, Keys(TransportSpec), MAX_TRANSPORTS)
+        dict[str, TransportSpec], Named(TRANSPORT_NAME, TransportKind(), MAX_TRANSPORTS)
     ] = field(default_factory=dict)
     workload: Annotated[tuple[ItemSpec, ...], Items(Keys(ItemSpec), MAX_ITEMS)] = ()
     srv6: Annotated[Srv6Spec | None, Keys(Srv6Spec)] = None

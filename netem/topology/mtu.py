@@ -1,9 +1,10 @@
 """How large a packet of a transport gets: the sum that every link on its way must hold.
 
 The largest RC packet is a WRITE Only (or Last) with immediate that carries a whole path MTU: it
-has RETH and ImmDt. The sum is made for it, whatever a lab's operations are, so that a lab does
-not break when an operation is added. What packets are wrapped into comes on top, the outermost
-first: SRv6 (an IPv6 header, and an SRH where one is needed), an overlay, the tag.
+has RETH and ImmDt, and in MRC METH and TSETH as well. The sum is made for it, whatever a lab's
+operations are, so that a lab does not break when an operation is added. What packets are
+wrapped into comes on top, the outermost first: SRv6 (an IPv6 header, and an SRH where one is
+needed), an overlay, the tag.
 """
 
 from msgspec import Struct
@@ -12,6 +13,7 @@ from netem.topology.plan import SourceRoute
 from wire.ethernet import ETHERNET, VLAN
 from wire.ipv4 import IPV4
 from wire.ipv6 import IPV6
+from wire.mrc.eths import METH, TSETH
 from wire.roce.bth import BTH
 from wire.roce.eths import IMMDT, RETH
 from wire.roce.icrc import ICRC
@@ -24,6 +26,7 @@ WIREGUARD_BLOCK = 16  # what is inside is padded to a multiple of this
 
 Parts = tuple[tuple[str, int], ...]
 _OUTSIDE = ("Ethernet", "802.1Q")
+_MRC: Parts = (("METH", METH.size), ("TSETH", TSETH.size))
 
 
 class MtuSum(Struct, frozen=True):
@@ -57,9 +60,15 @@ class MtuSum(Struct, frozen=True):
 
 
 def mtu_sum(
-    path_mtu: int, family: str, *, tagged: bool = False, around: Parts = (), overlay: str = ""
+    path_mtu: int,
+    family: str,
+    *,
+    kind: str = "rc",
+    tagged: bool = False,
+    around: Parts = (),
+    overlay: str = "",
 ) -> MtuSum:
-    """Return the sum for RC over `family`, ipv6 or ipv4, at a path MTU.
+    """Return the sum for RC, or MRC, over `family`, ipv6 or ipv4, at a path MTU.
 
     `around` are headers that the packet is wrapped into, see `srv6_parts`; `overlay` is the
     family of the packets that carry it through an overlay, if it goes through one.
@@ -69,6 +78,7 @@ def mtu_sum(
         _ip(family),
         ("UDP", UDP.size),
         ("BTH", BTH.size),
+        *(_MRC if kind == "mrc" else ()),
         ("RETH", RETH.size),
         ("ImmDt", IMMDT.size),
         ("payload", path_mtu),

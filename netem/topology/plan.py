@@ -105,13 +105,39 @@ class SourceRoute(Frozen, frozen=True):
     via: tuple[str, ...] = ()  # the routers that own the segments, in order; for people
 
 
+class MrcPlan(Frozen, frozen=True):
+    """What an end of an MRC connection has beside the attributes of any."""
+
+    local: tuple[str | None, ...]  # addresses by plane; None: no such plane
+    remote: tuple[str | None, ...]
+    active: tuple[int, ...]  # entropy values in use
+    backup: tuple[int, ...]  # and their spares
+    base_rtt: Ns
+    rate: int  # bit/s, of all planes together
+    ev_format: Literal["stev32", "udp16"] = "stev32"
+    linear: int = 7  # expiries of the retransmission timer at one interval
+    exponential: int = 7
+    min_active: int | None = None  # None: a quarter
+    mpr: int = 8  # units of 128 PSNs
+    dynamic_mpr: bool = False
+    max_wimm: int = 128
+    trimming: bool = True
+    early_loss: bool = True  # rules L2 and L3
+    quick_adapt: bool = True
+    port_updates: Ns | None = 5_000_000
+
+
 class QpPlan(Frozen, frozen=True):
-    """One end of one RC connection, with everything both ends must agree on."""
+    """One end of one connection, with everything both ends must agree on.
+
+    Of an MRC one `port` and the addresses beside it are those of its lowest plane, `timeout` is
+    the code of 1.024 us x 2^n, and what only RC has means nothing.
+    """
 
     flow: str  # "0/h0->h1/0": item, direction, QP index; the same at both ends
     role: Literal["requester", "responder"]
     transport: str  # name in the lab file
-    kind: Literal["rc"]
+    kind: Literal["rc", "mrc"]
     port: str
     local_ip: str
     remote_ip: str
@@ -140,6 +166,7 @@ class QpPlan(Frozen, frozen=True):
     work: tuple[WorkPlan, ...] = ()  # the requester's
     source_route: SourceRoute | None = None  # of what this end sends
     service: int | None = None  # port of rdma_cm by which the ends connect; None: they are
+    mrc: MrcPlan | None = None  # of kind "mrc"
 
 
 class NodePlan(Frozen, frozen=True):

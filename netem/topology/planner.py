@@ -30,7 +30,8 @@ from netem.topology.errors import LabError
 from netem.topology.fault_model import ChangeSpec, EventSpec, FaultSpec
 from netem.topology.headroom import Cable, reaction_need
 from netem.topology.link_model import LinkSpec
-from netem.topology.model import Lab, NodeSpec, TransportSpec
+from netem.topology.model import Lab, NodeSpec
+from netem.topology.mrc import MrcPlans
 from netem.topology.mtu import mtu_sum
 from netem.topology.names import Names, plane_of
 from netem.topology.overlay import Overlay
@@ -40,6 +41,7 @@ from netem.topology.plan import (
     Expectation,
     FaultPlan,
     LinkPlan,
+    MrcPlan,
     Neighbour,
     NodePlan,
     Plan,
@@ -66,8 +68,9 @@ from netem.topology.shape import changed, written_keys
 from netem.topology.srv6 import Srv6, plane_of_router
 from netem.topology.switch_plan import NextHop, NicPlan, RoutePlan, SwitchPlan
 from netem.topology.switches import nic_plan, switch_plan, trim_how
+from netem.topology.transport_model import MrcSpec, TransportSpec
 from netem.topology.wiring import Wiring, node_of
-from netem.topology.workload import Pairing
+from netem.topology.workload import Pair, Pairing
 from transports.clock import Ns, S
 from transports.roce.congestion.control import CongestionConfig
 
@@ -107,6 +110,7 @@ class _Planner:
         )
         self._touched = self._touched_ports()
         self._egresses = {port: self._egress_of(port) for port in self._link_of}
+        self._mrc = MrcPlans(self._ips, self._egresses, self._routing, lab.seed)
         self._nics: dict[str, NicPlan | None] = {}  # by switch
         self._priorities = congestion.priorities(lab)
 
@@ -115,7 +119,14 @@ class _Planner:
         ground = Ground(self._names, self._wiring, self._routing)
         pairing = Pairing(ground, lab.seed)
         all_flows = list(flows(lab, pairing))
-        qps = queue_pairs(lab, all_flows, self._ips, self._srv6, self._control)
+        qps = queue_pairs(
+            lab,
+            all_flows,
+            self._ips,
+            self._srv6,
+            control=self._control,
+            paths=self._paths,
+        )
         needed = self._needed(all_flows, calibration)
         dilation = lab.dilation or (1 if in_wall_time(lab) else needed.rounded)
         changes = tuple(self._changes())
@@ -176,6 +187,10 @@ class _Planner:
         vlan = link_vlan(self._lab, self._link_of[port])
         family = self._hosts[node_of(port)].family
         return congestion.control(transport, self._egresses[port], vlan, family)
+
+    def _paths(self, flow: Flow) -> MrcPlan:
+        assert isinstance(flow.transport, MrcSpec)
+        return self._mrc.plan(flow.name, flow.transport, flow.pairs)
 
     def _touched_ports(self) -> set[str]:
         """Return the ports whose egress a fault or a change of the lab file touches."""
@@ -457,7 +472,7 @@ class _Planner:
         rates = {port: given.rate for port, given in self._egresses.items()}
         if not any(rates.values()):
             return Need(0.0, "")
-        courses = (self._course(flow) for flow in all_flows)
+        courses = (course for flow in all_flows for course in self._courses(flow))
         kinds = {name: self._cost(name) for name in self._specs}
         streams = []
         for port, packets in port_loads(courses, rates).items():
@@ -474,6 +489,11 @@ class _Planner:
             congestion.reaction_need(name, transport)
             for name, transport in {f.transport_name: f.transport for f in all_flows}.items()
         ]
+        reactions += [
+            self._mrc.reaction_need(flow.transport_name, flow.pairs, flow.transport)
+            for flow in all_flows
+            if isinstance(flow.transport, MrcSpec)
+        ]
         return max(need(streams, kinds, calibration), *reactions, key=lambda one: one.factor)
 
     def _reaction(self, name: str, spec: NodeSpec) -> Need:
@@ -485,15 +505,21 @@ class _Planner:
         plan = switch_plan(keys, name=name, seed=self._lab.seed, cables=cables)
         return reaction_need(name, plan, cables)
 
-    def _course(self, flow: Flow) -> Course:
-        pair = flow.pair
+    def _courses(self, flow: Flow) -> Iterator[Course]:
+        """Yield the ways of a flow: one, or one for each plane."""
+        for pair in flow.pairs or (flow.pair,):
+            yield self._course(flow, pair)
+
+    def _course(self, flow: Flow, pair: Pair) -> Course:
         path = source_path(self._lab, flow.item)
         via, back_via = self._srv6.led(path, pair.source, pair.target)
         there = self._routing.share(pair.source, pair.target, via)
         back = self._routing.share(pair.target, pair.source, back_via)
         data, acks = (back, there) if flow.item.op == "read" else (there, back)
         family = self._hosts[node_of(pair.source)].family
-        return Course(data, acks, mtu_sum(flow.transport.mtu, family).frame)
+        return Course(
+            data, acks, mtu_sum(flow.transport.mtu, family, kind=flow.transport.kind).frame
+        )
 
     def _cost(self, name: str) -> str:
         """Return what a packet costs at a node, as a name that Calibration has."""

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from netem.topology.model import ATOMICS, RECEIVE_OPS, ItemSpec, TransportSpec
+from netem.topology.model import ATOMICS, RECEIVE_OPS, ItemSpec
+from netem.topology.transport_model import TransportSpec
 
 # Limits, ours.
 MAX_MEMORY = 1 << 30  # bytes of all regions of a lab
@@ -39,7 +40,7 @@ def region_sizes(item: ItemSpec, transport: TransportSpec, most_bytes: int) -> R
     if item.op in RECEIVE_OPS and item.recv_count != 0:
         row += whole_words(receive_size(item))
     row = row or WORD
-    two_windows = max(2, 2 * transport.window * transport.mtu // slot)
+    two_windows = max(2, 2 * transport.window_packets * transport.mtu // slot)
     wanted = 1 if item.remote_offset else min(messages(item), MAX_SLOTS, two_windows)
     slots = max(1, min(wanted, most_bytes // max(slot, row)))
     return RegionSizes(slot * slots, item.region or row * slots)

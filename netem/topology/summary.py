@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from netem.impair.describe import describe, describe_events, describe_fault
 from netem.topology.addresses import gid
+from netem.topology.mrc import described
 from netem.topology.mtu import mtu_sum, srv6_parts
 from netem.topology.overlay_plan import TunnelPlan
 from netem.topology.plan import (
@@ -26,6 +27,7 @@ from netem.topology.units import (
     format_time,
 )
 from netem.topology.wiring import Wiring, role_of
+from transports.mrc.timers import timeout
 from transports.overlay.keys import PrivateKey, from_base64, to_base64
 
 ECN_NAMES = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")  # by the two bits. RFC 3168
@@ -58,17 +60,18 @@ class NodeSummary(Struct, frozen=True):
 
 
 class FlowSummary(Struct, frozen=True):
-    """One RC connection: what is sent over it, and what both ends agreed on."""
+    """One connection: what is sent over it, and what both ends agreed on."""
 
     flow: str
     source: str
     target: str
     transport: str
+    kind: str
     path_mtu: int
     work: tuple[str, ...]  # "4 x write 64KiB"
     qp_nums: tuple[int, int]
     gids: tuple[str, str]
-    classes: str  # "DSCP 26 ECT(0), ACK 34, CNP 48"
+    classes: str  # "DSCP 26 ECT(0), ACK 34, CNP 48"; of MRC its planes and paths
     first_psn: int
     udp_source_port: int
     timeout: str  # "67.108864ms (code 14)"
@@ -240,6 +243,7 @@ def _flow(source: str, target: str, qp: QpPlan) -> FlowSummary:
         source=source,
         target=target,
         transport=qp.transport,
+        kind=qp.kind,
         path_mtu=qp.path_mtu,
         work=tuple(f"{work.count} x {work.op} {format_size(work.size)}" for work in qp.work),
         qp_nums=(qp.qp_num, qp.dest_qp_num),
@@ -247,13 +251,19 @@ def _flow(source: str, target: str, qp: QpPlan) -> FlowSummary:
         classes=_classes_of_flow(qp),
         first_psn=qp.sq_psn,
         udp_source_port=qp.udp_source_port,
-        timeout=format_ack_timeout(qp.timeout),
-        rnr_timer=format_rnr_timer(qp.min_rnr_timer),
+        timeout=(
+            format_ack_timeout(qp.timeout)
+            if qp.mrc is None
+            else f"{format_time(timeout(qp.timeout))} (code {qp.timeout})"
+        ),
+        rnr_timer=format_rnr_timer(qp.min_rnr_timer) if qp.mrc is None else "none",
     )
 
 
 def _classes_of_flow(qp: QpPlan) -> str:
-    """Return in which classes the packets of a connection are."""
+    """Return in which classes the packets of a connection are; of MRC, on which paths."""
+    if qp.mrc is not None:
+        return described(qp.mrc)
     dscp, ecn = qp.traffic_class >> 2, ECN_NAMES[qp.traffic_class & 3]
     parts = [f"DSCP {dscp} {ecn}"]
     if qp.ack_traffic_class is not None:
@@ -286,6 +296,7 @@ def _paths(
         parts = mtu_sum(
             flow.path_mtu,
             "ipv6" if port.ipv6 else "ipv4",
+            kind=flow.kind,
             tagged=port.vlan is not None,
             around=srv6_parts(route) if route else (),
         )

@@ -21,6 +21,7 @@ class Ends(NamedTuple):
 
     pairs: tuple[Pair, ...]
     first: int = 0  # of them: the first queue pair takes this one, the next ones those behind
+    every: tuple[Pair, ...] = ()  # all pairs that there are, where `pairs` may be fewer
 
     def pair(self, number: int) -> Pair:
         """Return the pair of ports of queue pair `number`."""
@@ -59,9 +60,9 @@ class Pairing:
         for number, (source, target) in enumerate(ends):
             pairs = self._pairs(source, target, key)
             if item.planes == "lowest":
-                found.append(Ends(pairs[:1]))
+                found.append(Ends(pairs[:1], every=pairs))
             else:
-                found.append(Ends(pairs, number % len(pairs)))
+                found.append(Ends(pairs, number % len(pairs), pairs))
         return found
 
     def _by_pattern(

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
+from netem.impair.model import Impairment
 from netem.topology import addresses
 from netem.topology.congestion import has_line_rate
 from netem.topology.errors import shown
 from netem.topology.fault_model import FaultSpec
 from netem.topology.model import ATOMICS, RECEIVE_OPS, ItemSpec, Lab
+from netem.topology.mrc import problems as mrc_problems
 from netem.topology.mtu import mtu_sum, srv6_parts
 from netem.topology.names import plane_of
 from netem.topology.overlay import Overlay
@@ -24,11 +26,13 @@ from netem.topology.settings import (
 )
 from netem.topology.spelling import suggestion
 from netem.topology.srv6 import PathError, Srv6
+from netem.topology.transport_model import MrcSpec
 from netem.topology.units import format_size
 from netem.topology.wiring import node_of
 from netem.topology.workload import Ends, NoPairError, Pair, Pairing
 
 MAX_MESSAGE = 1 << 31  # bytes. IBTA vol. 1, section 9.7.7
+WRITES = ("write", "write_imm")
 MAX_FLOWS = 16_384  # Limit: of a lab; a QP pair costs each end some 10 KiB
 
 
@@ -120,7 +124,10 @@ class WorkloadCheck:
         if self._overlay is not None:
             problems = crossing_problems(self._lab, self._overlay, item, one_each)
             self._problems.extend(problems)
-        if (path := source_path(self._lab, item)) is not None:
+        name = transport_of(self._lab, item) or ""
+        if isinstance(self._lab.transports.get(name), MrcSpec):
+            self._check_mrc(item, pairs)
+        elif (path := source_path(self._lab, item)) is not None:
             self._check_path(item, path, one_each)
         elif item.encaps is not None:
             self._problems.append(f"{item.location}.encaps: does nothing without a path")
@@ -177,8 +184,7 @@ class WorkloadCheck:
             return
         where = f"transports.{name}.dcqcn"
         for port in (end for pair in pairs for end in (pair.source, pair.target)):
-            link = self._lab.topology.links[self._ground.wiring.hop(port).link]
-            egress = direction_impairment(self._lab, link, self._ground.names, port)
+            egress = self._egress(port)
             line = ""
             if self._mode(port) != "frame":
                 line = (
@@ -189,6 +195,36 @@ class WorkloadCheck:
                 line = f"the link of {port} has no rate; write rpg_max_rate, or a rate there"
             if line and f"{where}: {line}" not in self._problems:
                 self._problems.append(f"{where}: {line}")
+
+    def _check_mrc(self, item: ItemSpec, found: list[Ends]) -> None:
+        """Refuse what MRC does not carry, and hosts that it cannot join."""
+        name = transport_of(self._lab, item) or ""
+        spec = self._lab.transports[name]
+        assert isinstance(spec, MrcSpec)
+        lines: dict[str, None] = {}
+        if item.op not in WRITES:
+            lines[f"{item.location}.op: MRC has no {item.op}; legal: {', '.join(WRITES)}"] = (
+                None
+            )
+        for key in ("path", "path_back", "encaps"):
+            if getattr(item, key) is not None:
+                lines[f"{item.location}.{key}: MRC chooses its paths itself"] = None
+        for ends in found:
+            ports = [port for pair in ends.every for port in pair]
+            for port in ports:
+                if self._mode(port) != "frame":
+                    why = f"{node_of(port)} is in datagram mode; MRC wants mode: frame"
+                    lines[f"{item.location}: {why}"] = None
+            nodes = self._lab.topology.nodes
+            families = {traits(self._lab, nodes[node_of(port)]).family for port in ports}
+            rates = {self._egress(pair.source).rate for pair in ends.every}
+            where = f"transports.{name}"
+            lines |= dict.fromkeys(mrc_problems(spec, where, ends.every, families, rates))
+        self._problems.extend(line for line in lines if line not in self._problems)
+
+    def _egress(self, port: str) -> Impairment:
+        link = self._lab.topology.links[self._ground.wiring.hop(port).link]
+        return direction_impairment(self._lab, link, self._ground.names, port)
 
     def _mode(self, port: str) -> str:
         return traits(self._lab, self._lab.topology.nodes[node_of(port)]).mode

@@ -22,7 +22,7 @@ def forms_of(lab):
     """Return the forms that a lab can have; none where it needs a guest: see tests/interop.
 
     In datagram mode the kernel writes the headers, so no path leads, and no pause is obeyed;
-    of a lab with tags or DCQCN it is refused.
+    of a lab with tags, DCQCN or MRC it is refused, and so is MRC over IPv4.
     """
     plan = planned(lab)
     if any(node.command for node in plan.nodes):
@@ -30,7 +30,8 @@ def forms_of(lab):
     is_led = any(qp.source_route for node in plan.nodes for qp in node.qps)
     switches = [node.switch for node in plan.nodes if node.kind == "switch"]
     is_lossless = any(queue.pfc for switch in switches for queue in switch.queues)
-    return FRAMES if is_led or is_lossless or not can_be(lab, "datagram") else tuple(FORMS)
+    forms = FRAMES if is_led or is_lossless else FORMS
+    return tuple(form for form in forms if can_be(lab, form))
 
 
 def planned(lab, form="frame-ipv6"):

@@ -177,8 +177,8 @@ REFUSED = [
     ),
     # Not yet
     (
-        TOPOLOGY + "transports: {m: {kind: mrc}}",
-        "transports.m.kind: mrc is not there yet; legal: rc",
+        TOPOLOGY + "transports: {m: {kind: uc}}",
+        "transports.m.kind: uc is not there yet; legal: rc, mrc",
     ),
     # Links that cannot do what they say
     (

@@ -1,0 +1,317 @@
+"""MRC on a host: one NIC with a port in each plane, its queue pairs, and what they tell.
+
+RC has a device for each port; MRC has one for all of them, since a queue pair sends over every
+plane. `MrcNic` joins it to the ports, by the plane that a packet says, and `MrcEnd` is one of
+its queue pairs, as the two ends of a flow use it.
+
+    event           fields
+    retransmission  qp psn why ev last_ev      a packet was sent again: by which rule, on what
+    ev_state        qp ev plane old new why    a path was retired, replaced, found good again
+    window          qp old new why             the congestion window shrank, or grew before that
+    peer_ports      why                        the peer says which of its ports are up
+    ev_probed       ev plane why               an EV probe was answered, or was not
+    mismatch        qp why                     the two ends read a disputed point differently
+"""
+
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from random import Random
+
+from netem.host.events import RETRANSMISSION, Chronicle
+from netem.host.port import HostPort
+from netem.impair.departure import FrameMeta
+from netem.topology.outcome import FlowReport
+from netem.topology.plan import MrcPlan, NodePlan, QpPlan
+from transports.clock import US, Ns
+from transports.mrc.attributes import MAX_PLANES, Peer, QpState
+from transports.mrc.config import QpConfig
+from transports.mrc.device import Device, DeviceConfig
+from transports.mrc.events import EvProbed, Mismatch, PeerPorts, QpFailed, Retransmitted
+from transports.mrc.nscc import NsccConfig, NsccEvent
+from transports.mrc.paths import LossRule, PathEvent, PathsConfig
+from transports.mrc.profiles import LAYOUTS
+from transports.mrc.qp import QpStats, QueuePair
+from transports.roce.psn import MASK
+from transports.roce.regions import MemoryRegion
+from transports.roce.work import RecvWr, SendWr
+from wire.codec import ReadBuffer
+
+NIC = "mrc"  # what the NIC is called where RC has the name of a port
+
+# Ours: a window that is never at rest would fill events.jsonl.
+MAX_WINDOW_EVENTS = 1024  # of a queue pair
+
+
+class MrcEnd:
+    """One queue pair of the NIC."""
+
+    congestion = None  # no DCQCN
+
+    def __init__(self, qp: QueuePair) -> None:
+        self.qp = qp
+        self.qp_num = qp.qp_num
+        self.timeouts = 0  # packets that were sent again for one
+
+    def post_send(self, wr: SendWr, now: Ns) -> None:
+        self.qp.post_send(wr, now)
+
+    def post_recv(self, wr: RecvWr, now: Ns) -> None:
+        del now
+        self.qp.post_recv(wr)
+
+    @property
+    def stats(self) -> QpStats:
+        return self.qp.stats
+
+    @property
+    def msn(self) -> int:
+        """Return how many messages of the peer are complete, in order, modulo 2^24."""
+        responder = self.qp.responder
+        return responder.messages.completed & MASK if responder is not None else 0
+
+    def fill(self, report: FlowReport) -> None:
+        """Write the queue pair's counters into a report."""
+        qp = self.qp
+        report.packets = qp.stats.packets
+        report.retransmissions = qp.stats.retransmissions
+        report.naks = qp.stats.nacks
+        report.timeouts = self.timeouts
+        if qp.congestion is not None:
+            counters = qp.congestion.counters
+            report.rate_cuts = counters.decreases + counters.quick_adapts
+
+
+class MrcNic:
+    """The MRC device of a host, whose ports are given by name."""
+
+    def __init__(self, node: NodePlan, ports: Mapping[str, HostPort]) -> None:
+        plans = [qp.mrc for qp in node.qps if qp.mrc is not None]
+        self.touched: set[int] = set()  # queue pairs that packets came for
+        self._ports: dict[int, HostPort] = {}
+        addresses: list[bytes | None] = [None] * MAX_PLANES
+        for port in node.ports:
+            plane, ip = int(port.name[1:]), port.ipv6 or port.ipv4
+            if plane < MAX_PLANES and ip is not None:
+                addresses[plane] = ip_address(ip).packed
+                self._ports[plane] = ports[port.name]
+                ports[port.name].nic = self
+        while addresses[-1] is None:
+            addresses.pop()
+        intervals = [plan.port_updates for plan in plans if plan.port_updates is not None]
+        config = DeviceConfig(
+            tuple(addresses), port_status_interval=min(intervals, default=None)
+        )
+        self.device = Device(config, Random(f"{node.seed}/{NIC}"))
+        self._ends: dict[int, MrcEnd] = {}  # by number of the queue pair
+        self._windows: dict[int, int] = {}  # events told, by queue pair
+
+    # -- making queue pairs ----------------------------------------------------------------
+
+    def alloc_pd(self) -> int:
+        return self.device.alloc_pd()
+
+    def register(
+        self,
+        pd: int,
+        addr: int,
+        buffer: int | bytearray | memoryview,
+        access: int,
+        *,
+        l_key: int | None = None,
+        r_key: int | None = None,
+    ) -> MemoryRegion:
+        """Register memory, as a device of RC does."""
+        return self.device.memory.register(pd, addr, buffer, access, l_key=l_key, r_key=r_key)
+
+    def deregister(self, region: MemoryRegion) -> None:
+        self.device.deregister(region)
+
+    def connected(self, pd: int, plan: QpPlan) -> MrcEnd:
+        """Return a new queue pair, connected as the plan says and ready to send."""
+        mrc = plan.mrc
+        assert mrc is not None
+        device = self.device
+        early = {LossRule.L2, LossRule.L3} if mrc.early_loss else set()
+        qp = device.create_qp(
+            pd,
+            qp_num=plan.qp_num,
+            config=QpConfig(
+                trimming=mrc.trimming,
+                trim_nack=mrc.trimming,
+                loss_rules=frozenset({LossRule.L1, LossRule.L4, LossRule.L5} | early),
+            ),
+        )
+        qp.modify(QpState.INIT, 0, ev_profile=_paths(mrc), cc_profile=_window(plan, mrc))
+        peer = Peer(
+            tuple(None if ip is None else ip_address(ip).packed for ip in mrc.remote),
+            qp_num=plan.dest_qp_num,
+            start_psn=plan.rq_psn,
+            mpr_dest=mrc.mpr,
+            max_wimm_dest=mrc.max_wimm,
+            dynamic_mpr=mrc.dynamic_mpr,
+            trim_nack=mrc.trimming,
+        )
+        qp.modify(
+            QpState.RTR,
+            0,
+            peer=peer,
+            path_mtu=plan.path_mtu,
+            max_wimm_dest=mrc.max_wimm,
+            mpr_dest=mrc.mpr,
+            dynamic_mpr=mrc.dynamic_mpr,
+        )
+        qp.modify(
+            QpState.RTS,
+            0,
+            sq_psn=plan.sq_psn,
+            max_wimm=mrc.max_wimm,
+            mpr=mrc.mpr,
+            timeout=plan.timeout,
+            linear_retries=mrc.linear,
+            exponential_retries=mrc.exponential,
+        )
+        end = self._ends[plan.qp_num] = MrcEnd(qp)
+        return end
+
+    # -- the machine -----------------------------------------------------------------------
+
+    def receive(self, packet: ReadBuffer, qp_num: int, now: Ns) -> None:
+        """Take one IP packet that is MRC's, for that queue pair; see `HostPort`."""
+        self.touched.add(qp_num)
+        self.device.receive(packet, now)
+
+    def transmit(self, now: Ns) -> Iterator[tuple[str, bytes, FrameMeta]]:
+        """Hand out the frames to send now, each with its port."""
+        for out in self.device.transmit(now):
+            is_again = out.transmission > 1
+            why = out.why if is_again else ""
+            meta = FrameMeta(out.qp_num, out.psn, out.transmission, why)
+            framed = self._ports[out.plane].framed(out.packet, meta, now)
+            if framed is not None:
+                yield framed
+
+    def set_carrier(self, port: str, is_up: bool, now: Ns) -> None:
+        """Take note that the link of a port has lost its carrier, or got it."""
+        plane = int(port[1:])
+        if plane in self._ports:
+            self.device.set_port(plane, now, up=is_up)
+
+    @property
+    def deadline(self) -> Ns | None:
+        return self.device.deadline
+
+    def expire(self, now: Ns) -> None:
+        at = self.device.deadline
+        if at is not None and at <= now:
+            self.device.expire(now)
+
+    def events(self, chronicle: Chronicle, now: Ns) -> Iterator[object]:
+        """Tell what happened, and hand out completions, which are for flows."""
+        for qp in self.device.qps:
+            if qp.paths is not None:
+                for change in qp.paths.events():
+                    _tell_path(chronicle, qp.qp_num, change)
+            if qp.congestion is not None:
+                for move in qp.congestion.events():
+                    self._tell_window(chronicle, qp.qp_num, move)
+        for event in self.device.events():
+            if isinstance(event, Retransmitted) and event.rule is LossRule.L4:
+                self._ends[event.qp_num].timeouts += 1
+            if not _told(chronicle, event, now):
+                yield event
+
+    def _tell_window(self, chronicle: Chronicle, qp_num: int, event: NsccEvent) -> None:
+        told = self._windows[qp_num] = self._windows.get(qp_num, 0) + 1
+        if told <= MAX_WINDOW_EVENTS:
+            at, old, new, cause = event
+            chronicle.add(at, "window", qp=qp_num, old=old, new=new, why=cause)
+
+    def counters(self) -> Iterator[tuple[str, int]]:
+        """Return every counter by a name like "mrc.trimmed", those of all paths summed up."""
+        for name, count in self.device.counters().items():
+            yield f"{NIC}.{name}", count
+        for layer in ("paths", "congestion"):
+            sums: dict[str, int] = {}
+            for qp in self.device.qps:
+                part = getattr(qp, layer)
+                counters = part.counters if part is not None else None
+                for name in getattr(counters, "__slots__", ()):
+                    sums[name] = sums.get(name, 0) + getattr(counters, name)
+            for name, count in sums.items():
+                yield f"{NIC}.{layer}.{name}", count
+
+
+def _paths(mrc: MrcPlan) -> PathsConfig:
+    return PathsConfig(
+        mrc.active,
+        mrc.backup,
+        layout=LAYOUTS[mrc.ev_format],
+        profile=mrc.ev_format,
+        base_rtt=mrc.base_rtt,
+        trimming=mrc.trimming,
+        min_active=mrc.min_active,
+    )
+
+
+def _window(plan: QpPlan, mrc: MrcPlan) -> NsccConfig:
+    return NsccConfig(
+        mrc.rate,
+        base_rtt=mrc.base_rtt,
+        packet=plan.path_mtu + 64,
+        trimming=mrc.trimming,
+        quick_adapt=mrc.quick_adapt,
+    )
+
+
+def _tell_path(chronicle: Chronicle, qp_num: int, event: PathEvent) -> None:
+    chronicle.add(
+        event.at,
+        "ev_state",
+        qp=qp_num,
+        ev=f"{event.ev:#010x}",
+        plane=event.port,
+        old=event.old.value,
+        new=event.new.value,
+        why=event.cause,
+    )
+
+
+def _told(chronicle: Chronicle, event: object, now: Ns) -> bool:
+    """Tell one event of the device; False for one that is another's, a completion."""
+    match event:
+        case Retransmitted():
+            chronicle.add(
+                event.at,
+                RETRANSMISSION,
+                qp=event.qp_num,
+                psn=event.psn,
+                why=event.why,
+                ev=f"{event.ev:#010x}",
+                last_ev=f"{event.last_ev:#010x}",
+            )
+        case QpFailed():
+            chronicle.add(event.at, "qp_fatal", qp=event.qp_num, why=event.detail)
+        case PeerPorts():
+            peer = next(ip_address(ip) for ip in event.peer if ip is not None)
+            why = f"{peer} says {_planes(event.mask)} are up, before {_planes(event.before)}"
+            chronicle.add(event.at, "peer_ports", why=why)
+        case EvProbed():
+            answer = (
+                "no answer" if event.rtt is None else f"answered in {event.rtt / US:.1f} us"
+            )
+            chronicle.add(
+                event.at, "ev_probed", ev=f"{event.ev:#010x}", plane=event.plane, why=answer
+            )
+        case Mismatch():
+            chronicle.add(
+                now, "mismatch", qp=event.qp_num, why=f"{event.point}: {event.detail}"
+            )
+        case _:
+            return False
+    return True
+
+
+def _planes(mask: int) -> str:
+    """Return the planes of a mask in words."""
+    found = [f"p{plane}" for plane in range(MAX_PLANES) if mask >> plane & 1]
+    return ", ".join(found) or "no ports"

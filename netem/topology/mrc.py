@@ -1,0 +1,156 @@
+"""MRC connections: the planes that two hosts meet on, their paths, and how long a round takes.
+
+A queue pair of MRC takes every pair of ports of its two hosts, a plane each. Its entropy values
+are drawn from the seed: for each plane an equal share, over as many ways as leave the switch
+before the source (all of them lead to the target); those beyond the number of ways differ in
+salt, which a switch that hashes sees, too.
+
+Where the lab leaves them open, the base RTT is worked out for a full packet there and a SACK
+back over idle links, and the rate is that of the source's ports together.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from netem.impair.model import Impairment
+from netem.topology import draw
+from netem.topology.dilation import Need
+from netem.topology.headroom import REACTION
+from netem.topology.model import Family
+from netem.topology.mtu import mtu_sum
+from netem.topology.names import plane_of
+from netem.topology.plan import MrcPlan
+from netem.topology.routing import Routing
+from netem.topology.transport_model import MrcSpec
+from netem.topology.units import format_time
+from netem.topology.wiring import node_of
+from netem.topology.workload import Pair
+from transports.clock import Ns, S
+from transports.mrc.attributes import MAX_PLANES
+from transports.mrc.profiles import LAYOUTS
+from transports.mrc.profiles import draw as draw_paths
+
+SACK_FRAME = 14 + 100  # bytes, over IPv6
+# Ours: what each hop takes in the simulator beside its link, and what a switch's queue may add
+# before anybody is to call it congestion.
+HOP: Ns = 500
+SLACK = 1.1
+LATE = 5  # processes on the way of a packet and its answer that may be late
+
+
+class MrcPlans:
+    """Makes the plans of the MRC connections of one lab; what it is given is by port."""
+
+    def __init__(
+        self,
+        addresses: Mapping[str, str],
+        egresses: Mapping[str, Impairment],
+        routing: Routing,
+        seed: int,
+    ) -> None:
+        self._addresses = addresses
+        self._egresses = egresses
+        self._routing = routing
+        self._seed = seed
+
+    def plan(self, flow: str, spec: MrcSpec, pairs: tuple[Pair, ...]) -> MrcPlan:
+        """Return the requester's side of a connection over `pairs` of ports."""
+        planes = [port_plane(pair.source) for pair in pairs]
+        width = max(planes) + 1
+        local: list[str | None] = [None] * width
+        remote: list[str | None] = [None] * width
+        for plane, pair in zip(planes, pairs, strict=True):
+            local[plane] = self._addresses[pair.source]
+            remote[plane] = self._addresses[pair.target]
+        rng = draw.stream(self._seed, f"paths/{flow}")
+        ways = min(self._ways_up(pair) for pair in pairs)
+        evs = draw_paths(LAYOUTS[spec.ev_format], planes, ways, spec.paths, rng)
+        rate = sum(self._egresses[pair.source].rate or 0 for pair in pairs)
+        return MrcPlan(
+            local=tuple(local),
+            remote=tuple(remote),
+            active=evs.active,
+            backup=evs.backup,
+            ev_format=spec.ev_format,
+            base_rtt=spec.base_rtt or max(self._base_rtt(pair, spec.mtu) for pair in pairs),
+            rate=spec.rate or rate,
+            linear=spec.linear,
+            exponential=spec.exponential,
+            min_active=spec.min_active,
+            mpr=spec.mpr,
+            dynamic_mpr=spec.dynamic_mpr,
+            max_wimm=spec.max_wimm,
+            trimming=spec.trimming,
+            early_loss=spec.early_loss,
+            quick_adapt=spec.quick_adapt,
+            port_updates=spec.port_updates,
+        )
+
+    def reaction_need(self, name: str, pairs: tuple[Pair, ...], spec: MrcSpec) -> Need:
+        """Return how slow a lab must run for answers to come in about a round trip.
+
+        Processes that are late look like queues, and a late answer like a lost packet.
+        """
+        rtt = spec.base_rtt or max(self._base_rtt(pair, spec.mtu) for pair in pairs)
+        lateness = LATE * REACTION / rtt
+        return Need(lateness, f"hosts of transport {name}", "answer")
+
+    def _ways_up(self, pair: Pair) -> int:
+        """Return how many ways there are from the switch before the source; 1 without one."""
+        found = [
+            len(self._routing.hops(node_of(step.receiver), pair.target))
+            for step in self._routing.gateways(pair.source)
+        ]
+        return max(found, default=1) or 1
+
+    def _base_rtt(self, pair: Pair, mtu: int) -> Ns:
+        """Return the time of a full packet there and a SACK back, in whole 100 ns."""
+        frame = mtu_sum(mtu, "ipv6", kind="mrc").frame
+        there = self._one_way(self._routing.share(pair.source, pair.target), frame)
+        back = self._one_way(self._routing.share(pair.target, pair.source), SACK_FRAME)
+        return round(SLACK * (there + back) / 100) * 100
+
+    def _one_way(self, share: Mapping[str, float], frame: int) -> float:
+        """Return the time over the mean of all ways."""
+        total = 0.0
+        for port, part in share.items():
+            given = self._egresses[port]
+            wire = (frame + given.overhead) * 8 * S / given.rate if given.rate else 0.0
+            total += part * (given.delay + wire + HOP)
+        return total
+
+
+def problems(
+    spec: MrcSpec,
+    where: str,
+    pairs: tuple[Pair, ...],
+    families: set[Family],
+    rates: set[int | None],
+) -> Iterator[str]:
+    """Yield why a connection over `pairs` of ports cannot be."""
+    planes = [port_plane(pair.source) for pair in pairs]
+    if max(planes) >= MAX_PLANES:
+        yield f"{where}: port p{max(planes)}; MRC has planes p0 to p{MAX_PLANES - 1}"
+    for one, other in pairs:
+        if port_plane(one) != port_plane(other):
+            yield f"{where}: {one} meets {other}: two planes, and a path of MRC has one"
+            break
+    if "ipv4" in families:
+        yield f"{where}: MRC is not there yet over IPv4; write family: ipv6"
+    if spec.rate is None and None in rates:
+        yield f"{where}.rate: a link of the hosts has no rate; write rate, or one there"
+    if len(planes) > spec.paths:
+        yield f"{where}.paths: {spec.paths} for {len(planes)} planes; each needs one"
+
+
+def port_plane(port: str) -> int:
+    """Return the plane of a host's port like "h0:p1"."""
+    return plane_of(port.partition(":")[2])
+
+
+def described(plan: MrcPlan) -> str:
+    """Return the planes and paths of a connection in words."""
+    planes = sum(address is not None for address in plan.local)
+    return (
+        f"{planes} planes, {len(plan.active)} paths and {len(plan.backup)} spares"
+        f" ({plan.ev_format}), base RTT {format_time(plan.base_rtt)}"
+    )

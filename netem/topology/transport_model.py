@@ -1,0 +1,122 @@
+"""`transports.NAME` as types: the attributes of queue pairs, RC's and MRC's.
+
+`kind` says which keys there are. `MrcSpec` is a `TransportSpec` to whoever asks for what both
+have: kind, path MTU, how much memory a window of packets takes.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from netem.topology.congestion_model import DcqcnKeys, DcqcnKind
+from netem.topology.errors import shown
+from netem.topology.reading import (
+    BAD,
+    RATE,
+    RNR_TIMER,
+    TIME,
+    TRUTH,
+    OneOf,
+    Or,
+    Spec,
+    Whole,
+    keys_of,
+    read_keys,
+)
+from netem.topology.srv6_model import PATH, Encaps, EncapsKind
+from netem.topology.tree import Tree
+from transports.clock import MS, Ns
+
+Ecn = Literal["off", "ect0", "ect1"]
+Kind = Literal["rc", "mrc"]
+EvFormatName = Literal["stev32", "udp16"]
+
+
+class TransportSpec(Spec, frozen=True, kw_only=True):
+    """A named set of queue pair attributes."""
+
+    kind: Annotated[Kind, OneOf(("rc", "mrc"), not_yet=("uc", "ud"))] = "rc"
+    mtu: Annotated[int, OneOf((256, 512, 1024, 2048, 4096))] = 1024
+    connect: Annotated[Literal["given", "cm"], OneOf(("given", "cm"))] = "given"
+    timeout: Annotated[
+        int, Whole(0, 31, "4.096us x 2^n: 14 is 67.1ms, 10 is 4.19ms; 0 waits for ever")
+    ] = 14
+    retry: Annotated[int, Whole(0, 7, "resends after a timeout or sequence NAK")] = 7
+    rnr_retry: Annotated[int, Whole(0, 7, "resends after an RNR NAK; 7 is for ever")] = 7
+    rnr_timer: Annotated[int, RNR_TIMER] = 12  # the code, which nobody writes
+    max_rd_atomic: Annotated[int, Whole(1, 128)] = 16
+    max_dest_rd_atomic: Annotated[int | None, Whole(1, 128)] = None  # as max_rd_atomic
+    window: Annotated[int, Whole(1, 65536, "packets unacknowledged")] = 128
+    credits: Annotated[bool, TRUTH] = False
+    tc: Annotated[int | None, Whole(0, 255, "DSCP x 4 + ECN")] = None
+    dscp: Annotated[int | None, Whole(0, 63, "a DSCP")] = None
+    ecn: Annotated[Ecn | None, OneOf(("off", "ect0", "ect1"))] = None
+    pcp: Annotated[int | None, Whole(0, 7, "a priority of 802.1Q")] = None
+    ack_dscp: Annotated[int | None, Whole(0, 63, "a DSCP")] = None
+    dcqcn: Annotated[DcqcnKeys | None, DcqcnKind()] = None
+    path: Annotated[tuple[str, ...] | None, PATH] = None
+    path_back: Annotated[tuple[str, ...] | None, PATH] = None
+    encaps: Annotated[Encaps | None, EncapsKind()] = None
+
+    @property
+    def window_packets(self) -> int:
+        """Most packets that are under way at a time."""
+        return self.window
+
+
+class MrcSpec(TransportSpec, frozen=True, kw_only=True):
+    """The same for MRC. `timeout` and `mtu` have other ranges and defaults."""
+
+    kind: Annotated[Kind, OneOf(("mrc",))] = "mrc"
+    mtu: Annotated[int, OneOf((256, 512, 1024, 2048, 4096))] = 4096
+    timeout: Annotated[int, Whole(0, 24, "1.024us x 2^n: 8 is 262us, 10 is 1.05ms")] = 8
+    linear: Annotated[int, Whole(0, 7, "expiries at that interval")] = 7
+    exponential: Annotated[int, Whole(0, 25, "then expiries that double it; 25: for ever")] = 7
+    paths: Annotated[int, Whole(1, 256, "entropy values in use, and as many spares")] = 128
+    ev_format: Annotated[EvFormatName, OneOf(("stev32", "udp16"))] = "stev32"
+    min_active: Annotated[int | None, Whole(1, 256, "EVs that are never all retired")] = None
+    mpr: Annotated[int, Whole(1, 255, "the window, in units of 128 packets")] = 8
+    dynamic_mpr: Annotated[bool, TRUTH] = False
+    max_wimm: Annotated[int, Whole(0, 65535, "WRITEs with immediate at a time")] = 128
+    trimming: Annotated[bool, TRUTH] = True
+    early_loss: Annotated[bool, TRUTH] = True
+    quick_adapt: Annotated[bool, TRUTH] = True
+    base_rtt: Annotated[Ns | None, Or("auto", None, TIME)] = None
+    rate: Annotated[int | None, Or("auto", None, RATE)] = None
+    port_updates: Annotated[Ns | None, Or("none", None, TIME)] = 5 * MS
+
+    @property
+    def window_packets(self) -> int:
+        return 128 * self.mpr
+
+
+_OWN = set(keys_of(MrcSpec)) - set(keys_of(TransportSpec))
+_OF_MRC = _OWN | {"kind", "mtu", "timeout"}
+
+
+@dataclass(frozen=True, slots=True)
+class TransportKind:
+    """A transport, by its `kind`; keys of the other kind are refused by name."""
+
+    def read(self, tree: Tree, path: str, problems: list[str]) -> object:
+        if not isinstance(tree, dict) or tree.get("kind") != "mrc":
+            if isinstance(tree, dict):
+                tree = _only(tree, set(keys_of(TransportSpec)), _OWN, path, problems)
+            value = read_keys(TransportSpec, {} if tree is None else tree, path, problems)
+        else:
+            others = set(keys_of(TransportSpec)) - _OF_MRC
+            value = read_keys(
+                MrcSpec, _only(tree, _OF_MRC, others, path, problems), path, problems
+            )
+        return BAD if value is None else value
+
+
+def _only(
+    tree: dict[str, Tree], own: set[str], foreign: set[str], path: str, problems: list[str]
+) -> dict[str, Tree]:
+    """Return what is written without the keys of the other kind, which are noted."""
+    kind = tree.get("kind", "rc")
+    for key in tree:
+        if key in foreign:
+            legal = ", ".join(sorted(own))
+            problems.append(f"{path}.{key}: kind {shown(kind)} has no such key; legal: {legal}")
+    return {key: value for key, value in tree.items() if key not in foreign}
