@@ -63,7 +63,11 @@ def test_labs_lists_every_lab_with_a_title(invoke):
         x["name"] for x in listed
     }
     assert all(lab["title"] for lab in listed)
-    assert {tuple(lab["kinds"]) for lab in listed} == {("rc",), ()}  # of commands: no transport
+    assert {tuple(lab["kinds"]) for lab in listed} == {
+        ("rc",),
+        ("mrc",),
+        (),  # of commands: no transport
+    }
 
 
 @pytest.mark.parametrize("what", BAD_LABS)

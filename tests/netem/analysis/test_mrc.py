@@ -5,16 +5,17 @@ import pytest
 from netem.analysis.frames import describe, one_line
 from netem.analysis.ladder import ladder_of, lines
 from netem.analysis.mrc import missing_psns
-from transports.mrc.frames import Heads
+from wire.ipv6 import Ipv6
+from wire.mrc import entropy
 from wire.mrc.bth import MrcBth
 from wire.mrc.endpoint import Eeth, EndpointOp, Erth
 from wire.mrc.eths import Meth, Tseth
 from wire.mrc.opcodes import MrcOpcode
-from wire.mrc.options import DEFAULTS
 from wire.mrc.packet import MrcPacket
 from wire.mrc.reliability import NackReason, Neth, Peth, Seth
 from wire.roce.eths import Aeth, Reth
 from wire.roce.icrc import ICRC, icrc
+from wire.udp import Udp
 
 A, B = bytes.fromhex("fd00000300000000000000000000000a"), bytes.fromhex(
     "fd00000300000000000000000000000b"
@@ -42,8 +43,12 @@ V4 = bytes.fromhex(
 def made(bth, *headers, payload=b"", source=A, target=B):
     """Return a frame of a packet made here."""
     body = MrcPacket.make(bth, *headers, payload=payload).pack()
-    head = Heads(DEFAULTS).get(source, target, EV, 0x12, 4791, 8 + len(body) + 4)
-    packet = head.data + body
+    size = 8 + len(body) + ICRC.size
+    packet = bytearray(48)
+    label, port = entropy.split(EV)
+    Ipv6(source, target, 17, size, 64, 0x12, label).pack_into(packet)
+    Udp(port, 4791, size).pack_into(packet, 40)
+    packet += body
     return ETHERNET + packet + ICRC.pack(icrc(packet))
 
 

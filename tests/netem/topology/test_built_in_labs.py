@@ -28,6 +28,7 @@ FABRIC = {
     "dcqcn-incast", "gid-and-classes",
 }  # fmt: skip
 
+MRC = {"mrc-two-plane", "mrc-incast"}
 OVERLAY = {
     "two-sites-overlay", "rc-over-overlay", "overlay-roaming", "overlay-under-load",
     "overlay-rekey",
@@ -35,7 +36,7 @@ OVERLAY = {
 
 
 def test_the_labs_that_were_asked_for_are_there():
-    assert set(LABS) >= FOUNDATION | FABRIC | OVERLAY
+    assert set(LABS) >= FOUNDATION | FABRIC | OVERLAY | MRC
 
 
 @pytest.mark.parametrize("name", LABS)
@@ -62,10 +63,15 @@ def test_a_lab_is_right_in_every_mode(name, change):
         "srv6-": "in which the kernel writes the headers",
         "dcqcn-": "keeps the marks",
         "gid-": "in datagram mode",
+        "mrc-": "MRC wants mode: frame",
     }
     refused = [line for begin, line in why.items() if name.startswith(begin)]
     if change == {"defaults.host.mode": "datagram"} and refused:
         with pytest.raises(LabError, match=refused[0]):
+            plan(name, **change)
+        return
+    if change == {"defaults.host.family": "ipv4"} and name.startswith("mrc-"):
+        with pytest.raises(LabError, match="not there yet over IPv4"):
             plan(name, **change)
         return
     assert plan(name, **change).links
