@@ -42,10 +42,11 @@ from wire.ipv4 import IPV4
 from wire.ipv6 import IPV6
 
 _LEAST_HEADER, _LEAST_HEADER_V6 = IPV4.size, IPV6.size
+READS = 8  # of the TUN in one turn, each of up to 64 packets or a piece
 _SMALLEST_IPV6 = 1280  # below it nobody may be told to stay. RFC 8200, section 5
 
 
-def _continues(run: Sequence[memoryview], packet: memoryview) -> bool:
+def _continues(run: Sequence[ReadBuffer], packet: ReadBuffer) -> bool:
     """Say whether a packet is for where a run is, marked alike, and no larger."""
     first = run[0]
     size = len(first)
@@ -87,7 +88,7 @@ class TunnelDriver(Driver):
         self._keep_secrets = keep_secrets
         self._moves = deque(sorted(moves, key=attrgetter("at")))
         self._paths = Paths(outer.path_mtu, machine.tunnel.config.mtu)
-        self._from_kernel: list[Outbound] = []
+        self._is_readable = False  # the TUN may be read
         self._arrived: list[Arrived] = []
         self._waiting: deque[Train] = deque()  # the kernel takes no more for now
         self._is_blocked = False
@@ -147,8 +148,7 @@ class TunnelDriver(Driver):
     def _take(self, ready: Sequence[int]) -> None:
         for fd in ready:
             if fd == self._tun.fileno():
-                if not self._waiting:
-                    self._from_kernel = self._tun.receive()
+                self._is_readable = not self._waiting
             else:
                 self._arrived += self._outer.receive(fd)
 
@@ -164,21 +164,31 @@ class TunnelDriver(Driver):
         for arrived in self._arrived:
             self._open(arrived, now)
         self._arrived.clear()
-        run: list[memoryview] = []
-        for outbound in self._from_kernel:
-            if run and not (outbound.is_plain and _continues(run, outbound.packet)):
+        for _ in range(READS if self._is_readable else 0):
+            # What was read leaves before more is read: so much stays in the cache.
+            found = self._tun.receive()
+            self._seal_all(found, now)
+            if not found or self._waiting:
+                break
+        self._is_readable = False
+        self._depart()
+
+    def _seal_all(self, found: Sequence[Outbound], now: Ns) -> None:
+        """Send what the kernel has sent, what belongs together together."""
+        run: list[ReadBuffer] = []
+        for outbound in found:
+            packet: ReadBuffer = outbound.packet
+            if outbound.flags and not outbound.gso_type:
+                packet = outbound.finished()
+            if run and (outbound.gso_type or not _continues(run, packet)):
                 self._seal(run, now)
                 run = []
-            if outbound.is_plain:
-                run.append(outbound.packet)
-            elif outbound.gso_type:
+            if outbound.gso_type:
                 self._seal_pieces(outbound, now)
             else:
-                self._send(outbound.finished(), now)
+                run.append(packet)
         if run:
-            self._seal(run, now)
-        self._from_kernel = []
-        self._depart()
+            self._seal(run, now, is_all=len(found) == 1)
 
     def _open(self, arrived: Arrived, now: Ns) -> None:
         """Give the tunnel what came, at once if it can be, and the kernel what was inside."""
@@ -216,10 +226,13 @@ class TunnelDriver(Driver):
             return
         self._seal(packets, now)
 
-    def _seal(self, packets: Sequence[ReadBuffer], now: Ns) -> None:
-        """Send packets that belong together, at once if they can be."""
+    def _seal(self, packets: Sequence[ReadBuffer], now: Ns, *, is_all: bool = False) -> None:
+        """Send packets that belong together, at once if they can be.
+
+        A single one is no run unless it is all there is: others of its peer may go with it.
+        """
         run = None
-        if len(packets) > 1:
+        if len(packets) > 1 or (is_all and inner.length_of(bytes(packets[0])) is not None):
             limit = self._limit_for(bytes(packets[0][:_LEAST_HEADER_V6]), now)
             if limit is None or len(packets[0]) <= limit:
                 run = self.tunnel.send_run(packets, now)

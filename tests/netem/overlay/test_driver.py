@@ -25,9 +25,13 @@ class FakeTun:
         self.has_offloads = has_offloads
         self.takes_joined = takes_joined
         self.packets = []
+        self.reads = []  # what each `receive` returns
 
     def fileno(self):
         return 3
+
+    def receive(self):
+        return self.reads.pop(0) if self.reads else []
 
     def send(self, *parts, header=None):
         if header is None:
@@ -82,7 +86,8 @@ class Rig:
         self.outer = FakeOuter(**options)
         self.turns = FakeTurns()
         self.tun = FakeTun(has_offloads=has_offloads)
-        self.sender = self.driver(self.world.a, FakeTun(), self.outer, self.turns)
+        self.inner = FakeTun()
+        self.sender = self.driver(self.world.a, self.inner, self.outer, self.turns)
         self.receiver = self.driver(self.world.b, self.tun, FakeOuter(), FakeTurns())
 
     @staticmethod
@@ -90,8 +95,9 @@ class Rig:
         machine = TunnelMachine("n", node.tunnel, {})
         return TunnelDriver(machine, tun, outer, turns, agenda=NOTHING, tell=lambda _: None)
 
-    def sends(self, outbounds):
-        self.sender._from_kernel = list(outbounds)
+    def sends(self, *reads):
+        self.inner.reads += reads
+        self.sender._take([3])
         self.sender._receive(self.world.now)
         self.sender._transmit(self.world.now)
 
@@ -194,6 +200,26 @@ def test_a_full_buffer_stops_the_tun_and_loses_nothing():
     rig.sends([])
     assert rig.turns.wants == {3: (True, False), 4: (True, False)}
     assert rig.arrives() == inside(outbounds)
+
+
+def test_no_more_is_read_than_can_leave():
+    rig = Rig(room=1)
+    reads = [[plain(1000 + 100 * number)] for number in range(5)]
+    rig.sends(*reads)
+    assert rig.inner.reads == reads[3:]  # one has left, and one may have company
+    rig.outer.room = 100
+    rig.sends()  # what waited leaves
+    rig.sends()
+    assert rig.inner.reads == []
+    assert rig.arrives() == inside([outbound for read in reads for outbound in read])
+
+
+def test_one_turn_reads_eight_times_and_no_more():
+    rig = Rig()
+    rig.sends(*[[piece(bytes(5000))]] * 10)
+    assert len(rig.inner.reads) == 2
+    rig.sends()
+    assert len(rig.arrives()) == 10 * 4
 
 
 def test_trap_69_when_keys_are_renewed_under_load_nothing_is_lost():

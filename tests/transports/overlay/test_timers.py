@@ -511,3 +511,25 @@ def test_limits_with_which_no_session_could_live_are_refused():
     with pytest.raises(ValueError, match="reject_after_time must exceed"):
         Limits(reject_after_time=15 * S)
     assert Limits(max_jitter=0).max_retries == 18
+
+
+# -- nothing to do -----------------------------------------------------------------------------
+
+
+def test_an_idle_tunnel_wakes_for_a_keepalive_and_to_forget_its_keys_and_then_never():
+    """So an idle node sleeps: whatever wakes it besides would show here."""
+    w = World(b_knows_endpoint=True)
+    _, _, data = w.shake()
+    start, woken = w.now, []
+    while (deadline := w.b.tunnel.deadline) is not None:
+        assert deadline > w.now
+        w.now = deadline
+        w.b.tunnel.expire(w.now)
+        woken.append((w.now - start, [kind(datagram) for datagram in w.b.out()]))
+    assert woken == [(10 * S, ["data"]), (540 * S, [])]
+    assert len(data.payload) == 96  # it was data and wanted a sign of life
+
+
+def test_a_tunnel_that_nobody_has_spoken_to_never_wakes():
+    w = World(b_knows_endpoint=True)
+    assert [node.tunnel.deadline for node in (w.a, w.b)] == [None, None]
