@@ -27,7 +27,7 @@ from netem.host.tunnel import TunnelMachine
 from netem.impair.schedule import Agenda, End
 from netem.node.driver import Driver, Tell
 from netem.node.turns import Turns
-from netem.overlay.outer import SEGMENTS, TRAIN_BYTES, Arrived, Outer, Sent, Train
+from netem.overlay.outer import Arrived, Outer, Sent, Train, fitting
 from netem.overlay.paths import Paths
 from netem.sockets.tun import BATCH, Outbound, Tun
 from netem.switch.forward.errors import NO_ADDRESS, TOO_BIG, Errors
@@ -255,7 +255,7 @@ class TunnelDriver(Driver):
         if self._loading is not None and self._loading[1:] != kind:
             self._depart()
         payloads = run.payloads if self._loading is None else self._loading[0] + run.payloads
-        step = 2 * min(SEGMENTS, TRAIN_BYTES // run.size)
+        step = 2 * fitting(run.size)
         for at in range(0, len(payloads) - step + 1, step):
             self._put(Train(payloads[at : at + step], *kind))
         left = payloads[len(payloads) // step * step :]
@@ -350,7 +350,7 @@ class TunnelDriver(Driver):
                 self._put(train)
             parts = [payload]
             train = Train(parts, size, to, traffic_class, local)
-            room, left = size, min(SEGMENTS, TRAIN_BYTES // size) - 1
+            room, left = size, fitting(size) - 1
         if train is not None:
             self._put(train)
 

@@ -53,6 +53,11 @@ _MOST_PLACES = 4096  # whose spelling is remembered
 _Control = tuple[int, int, bytes]
 
 
+def fitting(size: int) -> int:
+    """Return how many datagrams of `size` bytes make a train; the largest go singly."""
+    return max(1, min(SEGMENTS, TRAIN_BYTES // size))
+
+
 class Sent(Enum):
     """What became of a train."""
 

@@ -81,8 +81,8 @@ class FakeTurns:
 class Rig:
     """A driver at each end of a session; what leaves one arrives at the other."""
 
-    def __init__(self, *, has_offloads=False, **options):
-        self.world = pair(mtu=1420)
+    def __init__(self, *, has_offloads=False, mtu=1420, **options):
+        self.world = pair(mtu=mtu)
         self.outer = FakeOuter(**options)
         self.turns = FakeTurns()
         self.tun = FakeTun(has_offloads=has_offloads)
@@ -170,6 +170,16 @@ def test_pieces_leave_in_full_trains_that_may_hold_the_next_one_s_beginning():
     most = TRAIN_BYTES // (1420 + 32)
     counts = [len(train.parts) // 2 for train in rig.outer.trains]
     assert counts == [most, most, most, 3 * 47 - 3 * most]
+
+
+@pytest.mark.parametrize("size", [63_900, 64_100, 65_400])
+def test_datagrams_about_as_large_as_a_train_go_singly(size):
+    rig = Rig(mtu=65_535, path=65_535)
+    rig.sends([plain(size), plain(size, b"y"), plain(size, b"z")])
+    assert [len(b"".join(train.parts)) for train in rig.outer.trains] == 3 * [
+        -(-size // 16) * 16 + 32
+    ]
+    assert rig.arrives() == [bytes(plain(size, fill).packet) for fill in (b"x", b"y", b"z")]
 
 
 def test_what_is_joined_is_one_piece_for_the_kernel():
