@@ -62,6 +62,7 @@ TRAPS = {
     43: "test_trap_43_the_table_of_marks",
     44: "test_trap_44_what_is_too_big_for_the_path_is_told_or_sent_in_fragments",
     45: "test_trap_45_where_a_device_refuses_trains_they_go_singly_from_then_on",
+    46: "test_trap_46_trains_can_be_switched_off",
     49: "test_trap_49_a_train_has_bounds_in_datagrams_and_in_bytes",
     50: "test_trap_50_what_finds_no_room_waits_for_it",
     51: "test_trap_51_what_comes_in_a_burst_has_room",
@@ -86,7 +87,6 @@ TRAPS = {
 
 # Traps that no endpoint can be tested for, and why.
 NOT_OURS = {
-    46: "there is no kernel here whose UDP_SEGMENT is wrong",
     47: "nothing is joined for the TUN",
     48: "nothing is joined for the TUN",
     59: "NCCL's choice of an interface",
@@ -102,9 +102,9 @@ ROWS = {
     "W02": "test_w02_a_skew_of_50_packets_fits_a_window_of_64",
     "W03": "test_w03_a_session_is_renewed_after_so_many_messages_without_loss",
     "W05": "test_w05_they_follow_us_to_another_port_and_family",
-    "W06": "test_trap_56_a_narrow_hop_is_no_black_hole_and_nothing_is_cut",
+    "W06": "test_w06_on_an_underlay_of_1280_the_path_mtu_falls_and_nothing_is_cut",
     "W07": "test_all_headers_of_the_stack_are_added_up",
-    "W08": "test_w08_data_is_counted_apart_from_what_the_overlay_needs",
+    "W08": "test_w08_what_the_overlay_needs_for_itself_is_counted_apart_from_data",
     "W09": "test_bytes_flow_again_after_a_link_was_down",
 }
 

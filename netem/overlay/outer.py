@@ -93,18 +93,21 @@ class Arrived(NamedTuple):
 class Outer:
     """The sockets of one tunnel, in the present network namespace. Never blocks."""
 
-    def __init__(self, port: int = 0, *, fragments: bool = False, mark: int = 0) -> None:
+    def __init__(
+        self, port: int = 0, *, fragments: bool = False, mark: int = 0, trains: bool = True
+    ) -> None:
         """Bind to `port` of all our addresses; 0: any. Raises OSError where it is taken.
 
         With `fragments` DF is clear over IPv4, and the kernel cuts what the path is too small
-        for. `mark` goes to `SO_MARK`, which needs CAP_NET_ADMIN; 0 is none.
+        for. `mark` goes to `SO_MARK`, which needs CAP_NET_ADMIN; 0 is none. Without `trains`
+        datagrams leave one by one, for a kernel whose `UDP_SEGMENT` is not to be trusted.
         """
         self.fragments = fragments
         self.mark = mark
         self.counters = dict.fromkeys(
             ("send_drops", "too_big", "trains_refused", "local_forgotten"), 0
         )
-        self._sends_trains = True
+        self._sends_trains = trains
         self._places: dict[object, Endpoint] = {}
         self._slots: dict[int, memoryview] = {}  # by family: each has its own, made when needed
         self._by_family: dict[int, socket.socket] = {}

@@ -40,6 +40,7 @@ class Standalone:
         port: int = 0,
         fragments: bool = False,
         offloads: bool = True,
+        trains: bool = True,
         names: Mapping[bytes, str] | None = None,
         tell: Callable[[object], None] = lambda _: None,
         keep_secrets: Callable[[str], None] | None = None,
@@ -53,7 +54,7 @@ class Standalone:
         self._stack = ExitStack()
         with ExitStack() as opening:
             tun = opening.enter_context(Tun(interface))
-            outer = opening.enter_context(Outer(port, fragments=fragments))
+            outer = opening.enter_context(Outer(port, fragments=fragments, trains=trains))
             turns = opening.enter_context(Turns(opening.enter_context(Timer())))
             if config is None:
                 with control_socket() as control:

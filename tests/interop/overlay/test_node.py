@@ -1,4 +1,4 @@
-"""A whole node of ours, TUN and all, set by nothing but `wg`, against wireguard-go.
+"""A whole node of ours, TUN and all, against wireguard-go and the kernel's module.
 
 10.77.0.1  fd77::1        underlay            10.77.0.2  fd77::2
    wg0 (ours) ----- va ============= vb ------ wgo (wireguard-go)
@@ -10,6 +10,7 @@ import random
 import subprocess
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ import trio
 from netem.kernel.namespaces import inside
 from netem.overlay.standalone import Standalone
 from netem.overlay.uapi import listen, server_of
+from tests.interop.overlay import peers
+from tests.interop.overlay.ours import OUR_KEY, THEIR_KEY, place
+from tests.interop.overlay.ours import PSK as THEIR_PSK
 from tests.netem.overlay.rig import KEYS, NUMBER, OTHER, PORTS, Pair, command, play, run
 from tests.sandboxed import in_sandbox
 from transports.overlay.allowed_ips import Prefix
@@ -114,9 +118,10 @@ def played(family, story):
         return play(pair, {"one": node}, script)
 
 
-async def talk(pair):
+async def talk(pair, begins):
     """Say something over both families and by TCP, and hold `wg` of both ends together."""
-    answered = [await ping(pair, name, "-s", size) for name in NUMBER for size in ("0", "1392")]
+    names = begins, OTHER[begins]
+    answered = [await ping(pair, name, "-s", size) for name in names for size in ("0", "1392")]
     answered.append((await command(pair, "one", "ping", "-c", "1", "fd77::2"))[0] == 0)
     same = [await stream(pair, name) for name in NUMBER]
     ours, theirs = [list(map(int, await shown(name, "transfer"))) for name in NUMBER]
@@ -154,9 +159,10 @@ async def stream(pair, sender, size=3_000_001):
     return got.digest() == hashlib.sha256(body).digest()
 
 
-@pytest.mark.parametrize("family", [4, 6])
-def test_both_ends_carry_the_kernels_traffic_and_wg_shows_the_same_of_both(family):
-    answered, same, ours, theirs, ends, ages, conf = in_sandbox(played, family, talk)
+@pytest.mark.parametrize(("family", "begins"), [(4, "one"), (6, "two")])
+def test_both_ends_carry_the_kernels_traffic_and_wg_shows_the_same_of_both(family, begins):
+    body = partial(talk, begins=begins)
+    answered, same, ours, theirs, ends, ages, conf = in_sandbox(played, family, body)
     assert all(answered)
     assert same == [True, True]
     assert min(ours) > 3_000_000
@@ -198,3 +204,47 @@ def test_wg_changes_a_node_that_runs():
     assert told.pop("our port") == (True, ["192.0.2.1:50999"])
     assert told.pop("their port") == (True, ["192.0.2.2:50998"])
     assert all(told.values()), told
+
+
+def facing_the_module(module):
+    """Return a node in the namespace of the guest's TAP, which knows the module."""
+    node = Standalone("wg0", port=peers.PORT, config=TunnelConfig(mtu=1420))
+    node.tunnel.set_private_key(OUR_KEY)
+    node.tunnel.add_peer(THEIR_KEY.public)
+    node.tunnel.set_preshared_key(THEIR_KEY.public, THEIR_PSK)
+    node.tunnel.add_allowed_ip(THEIR_KEY.public, Prefix.parse("10.77.0.2/32"))
+    node.tunnel.set_endpoint(
+        THEIR_KEY.public, place((module.theirs[module.family], module.port))
+    )
+    run("ip", "link", "set", "wg0", "addrgenmode", "none", "multicast", "off", "mtu", "1420")
+    run("ip", "link", "set", "wg0", "up")
+    run("ip", "addr", "add", "10.77.0.1/24", "dev", "wg0")
+    return node
+
+
+@pytest.mark.needs("qemu_guest")
+@pytest.mark.parametrize("family", [4, 6])
+def test_both_kernels_ping_through_our_node_and_the_module(module, family):
+    module.family = family
+    module.reset(family)
+
+    async def script(node):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.run)
+            with trio.fail_after(50):
+                here = await trio.run_process(
+                    ["ping", "-c", "3", "-i", "0.2", "-s", "1392", "10.77.0.2"],
+                    capture_stdout=True, check=False,
+                )  # fmt: skip
+                with module.start("ping", "-c", "3", "-s", "1392", "10.77.0.1") as there:
+                    while not there.is_over():  # noqa: ASYNC110 - the guest tells nobody
+                        await trio.sleep(0.1)
+                    said = there.said()
+            nursery.cancel_scope.cancel()
+        return here.returncode, said
+
+    with module.present(), facing_the_module(module) as node:
+        code, said = trio.run(script, node)
+        assert node.tunnel.refused.total() == 0
+    assert code == 0
+    assert "3 packets transmitted, 3 " in said

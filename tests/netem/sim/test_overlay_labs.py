@@ -111,6 +111,37 @@ def test_keys_that_expire_on_the_way_cost_packets_and_rc_sends_them_again(lab):
     assert refused["overlay.refused_expired"] > 0
 
 
+def test_w06_on_an_underlay_of_1280_the_path_mtu_falls_and_nothing_is_cut(lab):
+    small = {"topology.links[1].mtu": 1280, "overlay.family": "ipv4"}
+    small |= {
+        "defaults.host.family": "ipv4",
+        "workload[0].size": "1MiB",
+        "workload[0].count": 1,
+    }
+    run = lab("rc-over-overlay", **small)
+    assert run.verdict == ("pass", "")
+    assert run.plan.node("g0").tunnel.mtu == 1280 - 60
+    between = [r.frame[14:] for r in run.records if r.port in {"g0:e1", "g1:e1"}]
+    assert max(map(len, between)) <= 1280
+    assert all(packet[6] & 0x3F == packet[7] == 0 for packet in between)  # no fragment
+    inside = [r.frame[14:] for r in run.records if r.port == "h0:p0"]
+    assert max(map(len, inside)) == 20 + 8 + 12 + 16 + 1024 + 4  # IPv4, UDP, BTH, RETH, ICRC
+
+
+def test_w08_what_the_overlay_needs_for_itself_is_counted_apart_from_data(lab):
+    run = lab("overlay-rekey")
+    counters = {name: report.counters for name, report in zip(
+        ("g0", "g1"), run.outcome.reports[2:], strict=True)}  # fmt: skip
+    for host, gateway in (("h0:p0", "g0"), ("h1:p0", "g1")):
+        packets = sum(r.port == host for r in run.records)
+        assert counters[gateway]["overlay.data_sent"] == packets
+        sent = outer(run, f"{gateway}:e1")
+        handshakes = len(sent[MessageType.INITIATION]) + len(sent[MessageType.RESPONSE])
+        assert counters[gateway]["overlay.handshakes_sent"] == handshakes == 6
+        keepalives = len(sent[MessageType.TRANSPORT]) - packets
+        assert counters[gateway].get("overlay.keepalives_sent", 0) == keepalives
+
+
 def test_two_runs_are_the_same_to_the_byte_keys_included(lab):
     one, other = lab("rc-over-overlay"), lab("rc-over-overlay")
     assert one.records == other.records
