@@ -63,6 +63,8 @@ TRAPS = {
     44: "test_trap_44_what_is_too_big_for_the_path_is_told_or_sent_in_fragments",
     45: "test_trap_45_where_a_device_refuses_trains_they_go_singly_from_then_on",
     46: "test_trap_46_trains_can_be_switched_off",
+    47: "test_trap_47_where_a_kernel_takes_no_runs_it_gets_packets",
+    48: "test_trap_48_datagrams_are_never_joined",
     49: "test_trap_49_a_train_has_bounds_in_datagrams_and_in_bytes",
     50: "test_trap_50_what_finds_no_room_waits_for_it",
     51: "test_trap_51_what_comes_in_a_burst_has_room",
@@ -87,8 +89,6 @@ TRAPS = {
 
 # Traps that no endpoint can be tested for, and why.
 NOT_OURS = {
-    47: "nothing is joined for the TUN",
-    48: "nothing is joined for the TUN",
     59: "NCCL's choice of an interface",
     60: "NCCL's connections of every rank to every other",
     61: "NCCL's number of sockets",

@@ -48,7 +48,8 @@ class Standalone:
         """Make the interface, or attach to it. Raises OSError where the host refuses.
 
         `config` says what the tunnel does; its MTU is that of the interface, where there is
-        none. `offloads`: TCP in large pieces, see `driver`. `tell` gets HostEvents.
+        none. `offloads`: TCP in large pieces, see `driver`. Without `trains`
+        datagrams leave one by one. `tell` gets HostEvents.
         """
         be_punctual()
         self._stack = ExitStack()

@@ -7,7 +7,6 @@ import pytest
 
 from tests.interop.wireshark import tshark
 from tests.labs.commands import fabriclab, result
-from transports.overlay import configuration
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("netns", "tap")]
 
@@ -93,35 +92,3 @@ def test_no_secret_is_in_logs_results_or_what_validate_prints(tmp_path):
     texts = [said, *(p.read_text() for p in [out / "run.json", out / "events.jsonl"])]
     texts += [path.read_text() for path in out.glob("nodes/*.log")]
     assert not [key for key in secret for text in texts if key in text]
-
-
-@pytest.mark.interop
-@pytest.mark.needs("wg")
-def test_wg_shows_and_sets_the_gateways_of_a_lab(tmp_path):
-    def said(*argv):
-        done = fabriclab(*argv, cwd=tmp_path)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    said("up", "rc-over-overlay")
-    try:
-        assert sorted(said("exec", "g0", "wg", "show", "interfaces").split()) == ["wg0", "wg1"]
-        said("exec", "g0", "ping", "-c", "1", "-W", "8", "10.77.0.2")
-        shown = {wg: said("exec", "g0", "wg", "show", wg) for wg in ("wg0", "wg1")}
-        conf = said("exec", "g1", "wg", "showconf", "wg1")
-        (peer,) = said("exec", "g0", "wg", "show", "wg0", "peers").split()
-        setting = ("peer", peer, "persistent-keepalive", "25", "allowed-ips", "10.77.0.2/32")
-        said("exec", "g0", "wg", "set", "wg0", *setting)
-        after = said("exec", "g0", "wg", "show", "wg0")
-        said("exec", "g0", "wg", "set", "wg0", "listen-port", "51999")
-        said("exec", "g0", "ping", "-c", "1", "-W", "8", "10.77.0.2")
-        moved = said("exec", "g0", "wg", "show", "wg1", "endpoints")
-    finally:
-        said("down")
-    for text in shown.values():
-        assert "latest handshake: " in text
-        assert "preshared key: (hidden)" in text
-    assert configuration.parse(conf).listen_port == 51820
-    assert "persistent keepalive: every 25 seconds" in after
-    assert "allowed ips: 10.77.0.2/32\n" in after
-    assert moved.strip().endswith(":51999")  # the peer follows

@@ -26,7 +26,7 @@ def we_renew(peer):
     ours = peer.facing()
     lost = []
     for sequence in range(126):
-        if not ours.ping(sequence, limit=1 * S):
+        if not ours.ping(sequence, limit=5 * S):
             lost.append(sequence)
         ours.drive(lambda due=(sequence + 1) * S: ours.now >= due)
     return {"loss": not lost, **about(ours)}

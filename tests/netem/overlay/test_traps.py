@@ -13,6 +13,7 @@ from netem.kernel.namespaces import inside
 from netem.kernel.sandbox import fork_nodes, hold
 from netem.overlay.outer import SEGMENTS, TRAIN_BYTES, Outer, Sent, Train
 from netem.sockets.packet import PacketSocket
+from netem.sockets.tun import PLAIN
 from tests.netem.overlay.rig import VETH, command, play, run, two_nodes
 from tests.netem.overlay.test_node import ping, stream
 from tests.sandboxed import in_sandbox
@@ -74,6 +75,63 @@ def test_trap_42_a_wrong_checksum_inside_is_never_made_right():
     bad, seen = in_sandbox(a_bad_segment)
     assert [packet for packet in seen if b"bad" in packet] == [bad]
     assert any(b"goo" in packet for packet in seen)
+
+
+def refuses_runs(pair, nodes):
+    """Let the kernel of two take no run of TCP; return what says how often it was asked."""
+    tun = nodes["two"].driver._tun
+    takes, asked = tun.send, []
+
+    def send(*parts, header=PLAIN):
+        if header == PLAIN:
+            return takes(*parts)
+        asked.append(header)
+        return False
+
+    tun.send = send
+    return lambda: len(asked)
+
+
+@slow
+@needs
+def test_trap_47_where_a_kernel_takes_no_runs_it_gets_packets():
+    same, _, asked = in_sandbox(stream, 1420, 3_000_001, refuses_runs)
+    assert same
+    assert 0 < asked < 64  # those of one turn, and never again
+
+
+def datagrams_in_a_row():
+    """Send datagrams of one flow; return how the other kernel got them."""
+    written = []
+
+    async def script(pair, nodes):
+        assert (await command(pair, "one", *ping("-c", "1", "10.77.0.2")))[0] == 0
+        tun = nodes["two"].driver._tun
+        takes = tun.send
+        done = trio.Event()
+
+        def send(*parts, header=PLAIN):
+            written.append((parts, header))
+            if sum(len(parts) for parts, _ in written) == 40:
+                done.set()
+            return takes(*parts, header=header)
+
+        tun.send = send
+        for _ in range(40):
+            nodes["one"].tunnel.send(ip("10.77.0.1", "10.77.0.2", 1400))
+        nodes["one"].driver.nudge()
+        with trio.fail_after(10):
+            await done.wait()
+
+    with two_nodes() as (pair, nodes):
+        play(pair, nodes, script)
+        return [(len(parts), len(parts[0]), header) for parts, header in written]
+
+
+@slow
+@needs
+def test_trap_48_datagrams_are_never_joined():
+    assert in_sandbox(datagrams_in_a_row) == [(1, 1400, PLAIN)] * 40
 
 
 # -- trains ------------------------------------------------------------------------------------
