@@ -580,16 +580,20 @@ class QueuePair:
         answering = receiver if receiver is not None and receiver.has_responses else None
         if answering is not None and not self._is_requests_turn:
             burst = answering.next_burst(now, most)
-            self._is_requests_turn = True
+            self._is_requests_turn = burst is not None
         elif self._sender is not None and most:
             burst = self._sender.next_burst(now, most)
             self._is_requests_turn = False
         if burst is None and answering is not None:
             burst = answering.next_burst(now, most)
-        if burst is None:
+        if burst is None and most:
             # After a pause what was asked for anew is not kept waiting for acknowledgements.
             self._is_requests_turn = True
-        if burst is None or (receiver is not None and receiver.failure):
+        if (
+            burst is None
+            or (self._sender is not None and self._sender.is_failed)
+            or (receiver is not None and receiver.failure)
+        ):
             self._check_halves()
         if self._ack_peer is not None and burst is not None and burst.opcode in _ACKNOWLEDGES:
             return burst._replace(to=self._ack_peer)

@@ -167,7 +167,7 @@ class Requester:
 
         At most `most` packets, which is at least one.
         """
-        if self._is_paused or self._cursor == len(self._queue):
+        if self._is_paused or self.is_failed or self._cursor == len(self._queue):
             return None
         if not self._queue[self._cursor].started and not self._start_next(now):
             return None

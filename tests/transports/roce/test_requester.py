@@ -11,6 +11,7 @@ from tests.transports.roce.script import (
     L_KEY,
     LOCAL_VA,
     MTU,
+    R_KEY,
     VA,
     ack,
     atomic,
@@ -30,7 +31,7 @@ from tests.transports.roce.script import (
     write_only,
 )
 from transports.roce.attributes import QpState
-from transports.roce.completion import WcOpcode, WcStatus
+from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
 from transports.roce.work import SendWr, Sge, WrOpcode
 from wire.roce.eths import RNR_TIMER_NS, NakCode
 
@@ -385,6 +386,28 @@ def test_q24_earlier_requests_succeed_and_later_ones_are_flushed(rc):
     rc.completes(100, WcStatus.WR_FLUSH_ERR, opcode=WcOpcode.RECV)
     rc.posts(write(8, 5))
     rc.completes(5, WcStatus.WR_FLUSH_ERR)
+
+
+GOOD = {"one packet": write(8, 2), "three packets": write(3 * MTU, 2), "a SEND": send(8, 2)}
+BAD = {
+    "a gather entry": SendWr(
+        1, WrOpcode.RDMA_WRITE, (Sge(0x9999_9999, 8, L_KEY),), remote_addr=VA, r_key=R_KEY
+    ),
+    "a key to invalidate": SendWr(1, WrOpcode.LOCAL_INV, invalidate_r_key=0x7777),
+}
+
+
+@pytest.mark.parametrize("good", GOOD)
+@pytest.mark.parametrize("bad", BAD)
+def test_q24_nothing_behind_a_local_fault_leaves_though_an_ack_is_due(rc, bad, good):
+    """The ACK goes out in the turn in which the fault is found."""
+    rc.device.receive(ip_packet(write_only(0, ack_req=True), rc.peers, rc.ours), rc.now)
+    rc.posts(BAD[bad], GOOD[good])
+    rc.sends_acks(psn=0, msn=1)
+    rc.sends_nothing()
+    assert rc.reports(WorkCompletion).status is not WcStatus.SUCCESS
+    rc.completes(2, WcStatus.WR_FLUSH_ERR)
+    assert rc.qp.state is QpState.ERR
 
 
 def test_q25_a_read_is_placed_and_completes_with_its_last_packet(rc):

@@ -289,6 +289,18 @@ class TestReactionPoint:
         cc.sends("READ_RESPONSE_LAST")
         cc.sends_acks(psn=3, msn=2)
 
+    def test_read_responses_take_turns_with_a_send_queue_that_is_never_empty(self, dialogue):
+        """A turn that the pace left empty is not the responder's turn gone."""
+        cc = self.slowed(dialogue)
+        cc.posts(*(write(10 * MTU, wr_id=n) for n in range(9)))
+        cc.sends("WRITE_FIRST")
+        cc.receives(read_request(0, 4 * MTU))
+        names = []
+        for _ in range(9):
+            cc.passes(cc.now + us(3))
+            names += (cc.sends_any().name for _ in range(cc.waiting))
+        assert [name.split("_")[0] for name in names[:9]].count("READ") == 4, names
+
     def test_a_read_request_waits_for_its_turn_like_all_of_the_send_queue(self, dialogue):
         cc = self.slowed(dialogue)
         cc.posts(send(MTU), read(8, wr_id=2))
