@@ -50,7 +50,7 @@ def _continues(run: Sequence[ReadBuffer], packet: ReadBuffer) -> bool:
     """Say whether a packet is for where a run is, marked alike, and no larger."""
     first = run[0]
     size = len(first)
-    if len(packet) > size or len(run[-1]) != size or packet[:2] != first[:2]:
+    if not size or len(packet) > size or len(run[-1]) != size or packet[:2] != first[:2]:
         return False
     if first[0] >> 4 == 4:
         return size >= _LEAST_HEADER <= len(packet) and packet[16:20] == first[16:20]
@@ -216,7 +216,8 @@ class TunnelDriver(Driver):
             if piece.header is None:
                 self._tun.send(*piece.parts)
             elif not self._tun.send(*piece.parts, header=piece.header):
-                self._joins = False  # some kernels take none (trap 47): TCP sends it again
+                taken = [self._tun.send(packet) for packet in piece.packets]
+                self._joins = not any(taken)  # some kernels take nothing joined (trap 47)
 
     def _seal_pieces(self, outbound: Outbound, now: Ns) -> None:
         """Cut a run of TCP and send it, at once if it can be."""
@@ -279,9 +280,7 @@ class TunnelDriver(Driver):
 
     def _limit_for(self, packet: bytes, now: Ns) -> int | None:
         """Return how large a packet with this header may be; None: the tunnel decides."""
-        if self._outer.fragments or len(packet) < _LEAST_HEADER:
-            return None
-        if packet[0] >> 4 == 6 and len(packet) < _LEAST_HEADER_V6:
+        if self._outer.fragments or not inner.has_header(packet):
             return None
         to = self.tunnel.endpoint_towards(inner.destination_of(packet))
         return None if to is None else self._paths.limit(to, now)

@@ -36,7 +36,7 @@ _IP_TOS, _IP_PKTINFO, _IP_MTU_DISCOVER, _IP_RECVTOS, _IP_MTU = 1, 8, 10, 13, 14
 _IPV6_MTU_DISCOVER, _IPV6_MTU, _IPV6_RECVPKTINFO, _IPV6_PKTINFO = 23, 24, 49, 50
 _IPV6_RECVTCLASS, _IPV6_TCLASS = 66, 67
 _PMTUDISC_DONT, _PMTUDISC_DO = 0, 2
-_INT, _SEGMENT_SIZE = Struct("=i"), Struct("=H")
+_INT, _MARK, _SEGMENT_SIZE = Struct("=i"), Struct("=I"), Struct("=H")
 _PKTINFO4 = Struct("=i4s4s")  # interface | local address | destination in the header
 _PKTINFO6 = Struct("=16si")  # address | interface
 _MEMINFO = Struct("=9I")  # of which the last is what was dropped
@@ -133,7 +133,7 @@ class Outer:
     def set_mark(self, mark: int) -> None:
         """Mark what is sent from now on, for rules of routing. Raises PermissionError."""
         for sock in self._by_family.values():
-            sock.setsockopt(socket.SOL_SOCKET, _SO_MARK, mark)
+            sock.setsockopt(socket.SOL_SOCKET, _SO_MARK, _MARK.pack(mark))
         self.mark = mark
 
     def receive(self, fd: int) -> list[Arrived]:
@@ -249,7 +249,7 @@ class Outer:
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
                 if self.mark:
-                    probe.setsockopt(socket.SOL_SOCKET, _SO_MARK, self.mark)
+                    probe.setsockopt(socket.SOL_SOCKET, _SO_MARK, _MARK.pack(self.mark))
                 probe.connect(_address(to))
                 return probe.getsockopt(level, option)
         except OSError:
@@ -324,7 +324,7 @@ class Outer:
             sock.setsockopt(socket.IPPROTO_IP, _IP_RECVTOS, 1)
             sock.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
         if self.mark:
-            sock.setsockopt(socket.SOL_SOCKET, _SO_MARK, self.mark)
+            sock.setsockopt(socket.SOL_SOCKET, _SO_MARK, _MARK.pack(self.mark))
         with suppress(OSError):  # before Linux 5.0 there is none: then one by one
             sock.setsockopt(_SOL_UDP, _UDP_GRO, 1)
 

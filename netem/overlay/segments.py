@@ -40,6 +40,7 @@ class Piece(NamedTuple):
 
     parts: Sequence[ReadBuffer]
     header: bytes | None = None  # virtio_net_hdr; None: a packet as it is
+    packets: Sequence[bytes] = ()  # that are joined in it
 
 
 @lru_cache(maxsize=64)
@@ -130,7 +131,7 @@ def _run(packets: Sequence[bytes], tcp: int, head: int) -> Piece:
         header = layout.pack(a, size - IPV6.size, b, c, seq, d, flags, window, partial, rest)
     kind = GSO_TCPV4 if is_v4 else GSO_TCPV6
     vnet = VNET_HDR.pack(NEEDS_CSUM, kind, head, len(first) - head, tcp, _CSUM)
-    return Piece([header, *[memoryview(packet)[head:] for packet in packets]], vnet)
+    return Piece([header, *[memoryview(packet)[head:] for packet in packets]], vnet, packets)
 
 
 def _joinable(packets: Sequence[bytes]) -> tuple[int, int, list[int]] | None:
@@ -147,9 +148,11 @@ def _joinable(packets: Sequence[bytes]) -> tuple[int, int, list[int]] | None:
     head = tcp + (first[tcp + _OFFSET] >> 4) * _WORD
     if protocol != Protocol.TCP or not tcp + _TCP_HEADER <= head < len(first):
         return None
-    if first[0] >> 4 not in {4, 6} or min(map(len, packets)) <= head:
+    if min(map(len, packets)) <= head:
         return None
     layout = _layout(tcp, head, is_v4=is_v4)
+    version, offset = 0xFF if is_v4 else 0xF0, (head - tcp) // _WORD
+    addresses = first[12:20] if is_v4 else first[8:40]
     base = 0xFFFF - _pseudo(first, is_v4=is_v4) % 0xFFFF
     breaks: list[int] = []
     before: _Head | None = None
@@ -160,8 +163,14 @@ def _joinable(packets: Sequence[bytes]) -> tuple[int, int, list[int]] | None:
         fields = _read(layout, packet, is_v4=is_v4)
         a, length, own, b, _, c, seq, d, flags, window, _, rest = fields
         size = len(packet)
+        # Good is what is TCP as the first is, whole, between the same two, and right.
         good = (
             (sum_ + size - tcp) % 0xFFFF == base % 0xFFFF
+            and packet[0] & version == (0x45 if is_v4 else 0x60)
+            and b[-1 if is_v4 else 0] == Protocol.TCP
+            and d[-1] >> 4 == offset
+            and c[:-4] == addresses
+            and not (is_v4 and (b[0] & 0x3F or b[1] or _sum(packet[: IPV4.size])))
             and length == (size if is_v4 else size - IPV6.size)
             and flags & ~_PSH == _ACK
         )

@@ -25,6 +25,12 @@ class Ecn(Enum):
     OFF = "off"  # as wireguard-go: never looked at
 
 
+def has_header(packet: bytes) -> bool:
+    """Say whether a packet begins as one of IPv4 or IPv6, and has its addresses."""
+    version = packet[0] >> 4 if packet else 0
+    return len(packet) >= (_V4_HEADER if version == 4 else _V6_HEADER) and version in {4, 6}
+
+
 def length_of(packet: bytes) -> int | None:
     """Return how long an IP packet is by its header; None: it is none, or is not all there."""
     size = len(packet)

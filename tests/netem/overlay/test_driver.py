@@ -24,6 +24,8 @@ class FakeTun:
     def __init__(self, *, has_offloads=False, takes_joined=True):
         self.has_offloads = has_offloads
         self.takes_joined = takes_joined
+        self.is_down = False
+        self.refused = 0
         self.packets = []
         self.reads = []  # what each `receive` returns
 
@@ -34,12 +36,16 @@ class FakeTun:
         return self.reads.pop(0) if self.reads else []
 
     def send(self, *parts, header=None):
+        if self.is_down:
+            return False
         if header is None:
             self.packets.append(b"".join(parts))
             return True
         whole = b"".join(parts)
         if self.takes_joined:
             self.packets.append((whole, header))
+        else:
+            self.refused += 1
         return self.takes_joined
 
 
@@ -195,9 +201,29 @@ def test_trap_47_a_kernel_that_takes_nothing_joined_is_asked_once():
     rig = Rig(has_offloads=True)
     rig.tun.takes_joined = False
     rig.sends([piece(bytes(5000))])
-    assert rig.arrives() == []  # lost: TCP sends it again
+    assert len(rig.arrives()) == 4  # one by one
     rig.sends([piece(bytes(5000))])
-    assert len(rig.arrives()) == 4
+    assert len(rig.arrives()) == 8
+    assert rig.tun.refused == 1
+
+
+def test_joining_goes_on_after_an_interface_was_down_and_nothing_taken_singly_is_lost():
+    rig = Rig(has_offloads=True)
+    rig.tun.is_down, rig.tun.takes_joined = True, False
+    rig.sends([piece(bytes(20_000))])
+    assert rig.arrives() == []
+    rig.tun.is_down, rig.tun.takes_joined = False, True
+    rig.sends([piece(bytes(20_000))])
+    assert len(rig.arrives()) == 1
+
+
+@pytest.mark.parametrize("rubbish", [b"\x70" + bytes(19), b"\x60" + bytes(30), b"\x45", b""])
+def test_rubbish_that_a_program_writes_to_the_interface_ends_nothing(rubbish):
+    """An AF_PACKET socket on it may send anything."""
+    rig = Rig()
+    rig.sends([Outbound(memoryview(rubbish))] * 2, [plain(100)])
+    rig.sends([plain(100)])
+    assert rig.arrives()[-1] == bytes(plain(100).packet)
 
 
 def test_a_full_buffer_stops_the_tun_and_loses_nothing():

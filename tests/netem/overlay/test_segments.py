@@ -144,6 +144,40 @@ def test_trap_42_what_is_corrupt_stays_so_and_is_alone():
     assert pieces[1].header is None
 
 
+NO_TCP_ALONE = {
+    "IPv4 with options": (0, 0x46),
+    "more fragments follow": (6, 0x60),
+    "a later fragment": (7, 1),
+    "UDP": (9, 17),
+    "TCP with options": (32, 0x60),
+}
+
+
+@pytest.mark.parametrize("first", [0, 2])
+@pytest.mark.parametrize("what", NO_TCP_ALONE)
+def test_what_is_not_plain_tcp_is_not_joined_though_its_sums_are_right(what, first):
+    """Nor is it behind packets that are."""
+    at, value = NO_TCP_ALONE[what]
+    packets = [
+        changed(packet, at, value) if number >= first else packet
+        for number, packet in enumerate(flow(options=b""))
+    ]
+    assert sizes(packets) == [first] * bool(first) + [1] * (len(packets) - first)
+
+
+@pytest.mark.parametrize("at", range(20))
+def test_trap_42_nor_is_an_error_healed_that_two_sums_hide(at):
+    """A wrong byte of the IPv4 header; the TCP checksum is off by as much the other way."""
+    packets = flow()
+    raw = bytearray(packets[2])
+    raw[at] ^= 0x10
+    less = (raw[at] - packets[2][at]) << (8 if at % 2 == 0 else 0)
+    sum_ = (int.from_bytes(raw[36:38], "big") - less) % 0xFFFF
+    raw[36:38] = sum_.to_bytes(2, "big")
+    packets[2] = bytes(raw)
+    assert [piece.parts for piece in joined(packets)][1] == (bytes(raw),)
+
+
 @pytest.mark.parametrize(
     ("at", "value"),
     [

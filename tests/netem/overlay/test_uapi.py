@@ -2,6 +2,7 @@
 
 import socket
 import stat
+import sys
 
 import pytest
 import trio
@@ -203,7 +204,7 @@ def settings_of_a_node():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(node.run)
             nursery.start_soon(uapi.server_of(node.driver).serve, listen("wg0"))
-            await ask(b"set=1\nlisten_port=1234\nfwmark=16\n\n")
+            await ask(b"set=1\nlisten_port=1234\nfwmark=3396075520\n\n")
             await ask(b"get=1\n\n")
             await ask(b"set=1\nlisten_port=4242\nfwmark=17\n\n")
             await ask(b"get=1\n\n")
@@ -212,7 +213,7 @@ def settings_of_a_node():
     with Standalone("wg0") as node, Outer(4242):
         trio.run(main)
         sockets = node.driver._outer._by_family.values()
-        marks = [sock.getsockopt(socket.SOL_SOCKET, socket.SO_MARK) for sock in sockets]
+        marks = [sock.getsockopt(socket.SOL_SOCKET, socket.SO_MARK, 4) for sock in sockets]
         return told, [sock.getsockname()[1] for sock in sockets], marks
 
 
@@ -221,11 +222,11 @@ def settings_of_a_node():
 def test_trap_39_port_and_mark_are_the_sockets_or_nothing_is_changed():
     told, ports, marks = in_sandbox(settings_of_a_node)
     assert told == [
-        "errno=0\n\n", "listen_port=1234\nfwmark=16\nerrno=0\n\n",
-        "errno=-98\n\n", "listen_port=1234\nfwmark=16\nerrno=0\n\n",
+        "errno=0\n\n", "listen_port=1234\nfwmark=3396075520\nerrno=0\n\n",
+        "errno=-98\n\n", "listen_port=1234\nfwmark=3396075520\nerrno=0\n\n",
     ]  # fmt: skip
     assert ports == [1234, 1234]
-    assert marks == [16, 16]
+    assert [int.from_bytes(mark, sys.byteorder) for mark in marks] == [0xCA6C0000] * 2
 
 
 def test_the_folder_is_where_wg_looks():

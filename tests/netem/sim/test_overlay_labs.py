@@ -43,6 +43,11 @@ def test_a_lab_meets_its_expectations_over_and_with_both_families(lab, name, for
     assert lab(name, **form).verdict == ("pass", "")
 
 
+def test_the_sites_may_be_a_continent_apart(lab):
+    more = {"fabric.distance": "2000km", "transports.long.window": 32}
+    assert lab("two-sites-overlay", **more).verdict == ("pass", "")
+
+
 @pytest.mark.parametrize(
     ("name", "without", "fail"),
     [
