@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from tests.transports.overlay.world import World, forged_initiation, ip
 from transports.clock import MS, S
 from transports.overlay.endpoint import Endpoint
+from transports.overlay.events import Delivered
 from transports.overlay.limits import Limits
+from transports.overlay.state import Datagram
 
 # All times a tenth: a minute of virtual time sees many sessions.
 SHORT = Limits(
@@ -124,8 +126,9 @@ def test_the_same_seed_says_the_same_bytes():
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["send a", "send b", "carry", "carry 0", "carry 2", "late", "wait 10000",
-             "wait 1000000", "replay", "junk", "forge", "key", "keepalive", "remove"]
+            ["send a", "send b", "run a", "run b", "carry", "carry 0", "carry 2", "carry_train",
+             "late", "wait 10000", "wait 1000000", "replay", "junk", "forge", "key",
+             "keepalive", "remove"]
         ),
         st.integers(0, 1 << 16),
     ),
@@ -160,11 +163,50 @@ class Schedule:
             node.tunnel.expire(self.w.now)
         self.collect()
 
-    def send(self, number, who):
+    def made(self, who, count=1):
+        """Return who sends, and so many packets of it."""
         one, other = (self.w.a, self.w.b) if who == "a" else (self.w.b, self.w.a)
-        packet = numbered(one, other, len(self.sent[one]))
-        self.sent[one].append(packet)
-        one.tunnel.send(packet)
+        packets = [numbered(one, other, len(self.sent[one]) + n) for n in range(count)]
+        self.sent[one] += packets
+        return one, packets
+
+    def send(self, number, who):
+        one, packets = self.made(who)
+        one.tunnel.send(*packets)
+
+    def run(self, number, who):
+        """Send some at once, if it can be."""
+        one, packets = self.made(who, 1 + number % 12)
+        sealed = one.tunnel.send_run(packets, self.w.now)
+        if sealed is None:
+            for packet in packets:
+                one.tunnel.send(packet)
+            return
+        parts = sealed.payloads
+        for header, body in zip(parts[::2], parts[1::2], strict=True):
+            datagram = Datagram(header + body, *sealed[2:])
+            self.w.check_nonce(datagram)
+            self.flying.append((one, datagram))
+
+    def carry_train(self, number):
+        """Let what one of them sent last, and is of one size, arrive joined."""
+        if not self.flying:
+            return
+        node, first = self.flying[0]
+        train = [
+            datagram
+            for one, datagram in self.flying
+            if one is node and len(datagram.payload) == len(first.payload)
+        ]
+        self.flying = [flown for flown in self.flying if flown[1] not in train]
+        other = self.w.b if node is self.w.a else self.w.a
+        data = memoryview(b"".join(datagram.payload for datagram in train))
+        opened = other.tunnel.receive_run(data, len(first.payload), node.endpoint, self.w.now)
+        if opened is None:
+            for datagram in train:
+                self.deliver(node, datagram)
+        else:
+            other.events += [Delivered(packet, node.public) for packet in opened]
 
     def carry(self, number, times="1"):
         """Let the datagram that has been under way the longest arrive so many times."""
