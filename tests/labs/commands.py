@@ -32,9 +32,12 @@ def fabriclab(*argv, cwd, within=(), limit_s=LIMIT_S, **kwargs):
 
 
 def start(*argv, cwd):
-    """Start a verb in a session of its own; the caller ends it."""
+    """Start a verb in a session of its own; the caller ends it.
+
+    It hears SIGINT, which the background command of a shell, and what it starts, does not.
+    """
     return subprocess.Popen(
-        [*FABRICLAB, *map(str, argv)],
+        ["env", "--default-signal=INT", *FABRICLAB, *map(str, argv)],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         stdout=subprocess.PIPE,
