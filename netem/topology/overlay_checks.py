@@ -1,5 +1,6 @@
 """Checks of the overlay: are its gateways where they must be, does a packet fit."""
 
+import itertools
 from collections.abc import Iterator
 
 from netem.topology.errors import shown
@@ -41,16 +42,13 @@ def overlay_problems(lab: Lab, wiring: Wiring, routing: Routing) -> Iterator[str
     if before:
         return
     gateways = [site.gateway for site in spec.sites.values()]
-    narrowest = []
-    first = gateways[0]
-    for other in gateways:
-        if other != first and not routing.joined(first, other):
-            yield f"overlay.sites: no way from {first} to {other}"
-            return
-        narrowest += [
-            narrow(lab, wiring, routing, one, other) for one in gateways if one != other
-        ]
-    yield from _mtu_problems(lab, spec, min(narrowest))
+    first, *others = gateways
+    alone = [other for other in others if not routing.joined(first, other)]
+    yield from (f"overlay.sites: no way from {first} to {other}" for other in alone)
+    if not alone:
+        ways = itertools.permutations(gateways, 2)
+        narrowest = min(narrow(lab, wiring, routing, one, other) for one, other in ways)
+        yield from _mtu_problems(lab, spec, narrowest)
 
 
 def _gateway_problems(lab: Lab, spec: OverlaySpec) -> Iterator[str]:

@@ -331,7 +331,7 @@ class TestEnds:
                 await lab.start()
             return await lab.ended("h0"), lab.spool("h0"), lab.log("h0")
 
-        monkeypatch.setattr(Host, "expire", divide)
+        monkeypatch.setattr(Host, "transmit", divide)
         code, (_, end), log = play(plan_of(PAIR), script)
         assert code == 1
         assert end is not None

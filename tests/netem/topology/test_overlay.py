@@ -194,3 +194,11 @@ def test_a_transport_whose_packets_no_tunnel_takes_is_refused():
     assert "w0:e1--w1:e0" in line
     inside = {**links, "workload[0].to": "h1"}  # within a site no tunnel is in the way
     assert planned(**inside).node("g0").tunnel.mtu == 4120
+
+
+@pytest.mark.parametrize("third", [{}, {"overlay.sites.north": {"gateway": "w0"}}], ids=str)
+def test_gateways_with_no_way_between_them_are_refused(third):
+    links = load_lab(LAB).topology.links
+    ends = [list(link.endpoints) for link in links if link.endpoints != ("w0:e1", "w1:e0")]
+    cut = {"topology.links": [{"endpoints": one} for one in ends], **third}
+    assert "overlay.sites: no way from g0 to g1" in problems(**cut)
