@@ -43,7 +43,7 @@ class Run(NamedTuple):
 EXAMPLES = {
     "ibv_rc_pingpong": (RC, (1, 1024, 4096, 65_537)),
     "ibv_uc_pingpong": (UC, SIZES),
-    "ibv_ud_pingpong": (UD, (1, 255, 1024)),
+    "ibv_ud_pingpong": (UD, (1, 255, 1024, 4096)),
     "ibv_srq_pingpong": (RC, SIZES),
 }
 _ODD = (2, 4095, 65_537)
