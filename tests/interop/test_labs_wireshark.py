@@ -22,6 +22,7 @@ from tests.labs.commands import (
 )
 from tests.labs.forms import FORMS, RUNS
 from wire.codec import DecodeError
+from wire.mrc.opcodes import WRITES, MrcOpcode
 from wire.roce.bth import Bth
 from wire.roce.opcodes import Opcode
 from wire.roce.packet import locate
@@ -44,7 +45,12 @@ FIELDS = [
 ERROR = 0x800000  # PI_ERROR of Wireshark's expert items; a warning is 0x600000
 BAD = "0"  # of a checksum; 1 is good, 3 is none there
 RESERVED = 0x15
-EXPECTED = {"rc-verbs": set(range(Opcode.RC_SEND_ONLY_INV + 1)) - {RESERVED}}
+EXPECTED = {
+    "rc-verbs": set(range(Opcode.RC_SEND_ONLY_INV + 1)) - {RESERVED},
+    "mrc-two-plane": WRITES - {MrcOpcode.WRITE_LAST_IMM} - {MrcOpcode.WRITE_ONLY}
+    | {MrcOpcode.ACKNOWLEDGE, MrcOpcode.SACK, MrcOpcode.NACK},
+    "mrc-incast": {MrcOpcode.WRITE_MIDDLE, MrcOpcode.SACK, MrcOpcode.NACK},
+}
 
 
 @dataclass

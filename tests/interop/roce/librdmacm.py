@@ -22,6 +22,7 @@ from tests.interop.roce.cable import GUEST, OURS, Cable
 from tests.interop.roce.ours import GRH, REMOTE, End
 from tests.interop.roce.runs import Run
 from transports.roce.cm.parameters import DEFAULT_UDP_Q_KEY
+from transports.roce.completion import WcStatus
 
 PORT = 0  # of TCP: none
 RPING_PORT, RDMA_PORT = 7174, 7471  # of rdma_cm
@@ -148,13 +149,17 @@ class Ucmatose(ByCm):
             await self._receive(count)
         for number in range(count):
             qp.post_send(SendWr(number, WrOpcode.SEND, inline=bytes([number]) * size))
-        await self.completed(self.send_cq, count)
         if is_first:
+            await self.completed(self.send_cq, count)
             await self._receive(count)
             await trio.sleep(self.linger_s)
             await connection.disconnect()
         else:
+            # Who has all disconnects, and says by it what an ACK that was lost would have said.
             await connection.closed()
+            for _ in range(count):
+                done = await self.send_cq.next()
+                assert done.status in {WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR}, done.detail
         if not self.is_client:
             self.listener.close()
 
