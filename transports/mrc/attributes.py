@@ -16,13 +16,13 @@ timeout and retry counts, RNR, RD atomic limits, alternate paths.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypedDict
 
 from transports.mrc.nscc import NsccConfig
 from transports.mrc.paths import PathsConfig
-from transports.roce.attributes import PATH_MTUS, StateError
+from transports.roce.attributes import StateError, Transition, check_values
 from wire.mrc.options import PORTS
 
 __all__ = ["Peer", "QpAttributes", "QpState", "StateError", "check_transition"]
@@ -38,6 +38,14 @@ class QpState(Enum):
     RTR = "RTR"
     RTS = "RTS"
     ERROR = "ERROR"
+
+
+_PEER_RANGES = {
+    "qp_num": (0x10, 0xFFFFFF),
+    "start_psn": (0, 0xFFFFFF),
+    "mpr_dest": (1, 255),
+    "max_wimm_dest": (0, 0xFFFF),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +66,7 @@ class Peer:
             raise ValueError(f"{len(self.addresses)} planes, legal are 1 to {MAX_PLANES}")
         if self.udp_dport not in PORTS:
             raise ValueError(f"udp_dport is {self.udp_dport}, legal is {PORTS}")
-        for name, low, high in (
-            ("qp_num", 0x10, 0xFFFFFF),
-            ("start_psn", 0, 0xFFFFFF),
-            ("mpr_dest", 1, 255),
-            ("max_wimm_dest", 0, 0xFFFF),
-        ):
-            _check(name, getattr(self, name), low, high)
+        check_values({name: getattr(self, name) for name in _PEER_RANGES}, _PEER_RANGES)
 
     @property
     def planes(self) -> int:
@@ -103,14 +105,6 @@ RANGES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """What one transition must and may be given."""
-
-    required: frozenset[str] = frozenset()
-    optional: frozenset[str] = field(default=frozenset())
-
-
 def _rows() -> Iterator[tuple[tuple[QpState, QpState], Transition]]:
     for state in QpState:
         for target in (QpState.RESET, QpState.ERROR):
@@ -143,19 +137,5 @@ def check_transition(state: QpState, target: QpState, attributes: QpAttributes) 
     step = f"{state.value}->{target.value}"
     if row is None:
         raise StateError(f"{step} is no transition")
-    given = set(attributes)
-    if missing := sorted(row.required - given):
-        raise StateError(f"{step} needs {', '.join(missing)}")
-    if foreign := sorted(given - row.required - row.optional):
-        raise StateError(f"{step} does not take {', '.join(foreign)}")
-    for name, value in attributes.items():
-        if name in RANGES and isinstance(value, int):
-            _check(name, value, *RANGES[name])
-    mtu = attributes.get("path_mtu", PATH_MTUS[0])
-    if mtu not in PATH_MTUS:
-        raise ValueError(f"path_mtu is {mtu}, legal is {', '.join(map(str, PATH_MTUS))}")
-
-
-def _check(name: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise ValueError(f"{name} is {value}, legal is {low} to {high}")
+    row.check(step, attributes.keys())
+    check_values(attributes, RANGES)

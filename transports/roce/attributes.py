@@ -17,6 +17,7 @@ refused by name, before anything changes.
     ERR     flushed      flushed    dropped             none
 """
 
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from enum import Enum
 from ipaddress import ip_address
@@ -152,6 +153,27 @@ class Transition:
     required: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
 
+    def check(self, step: str, given: Set[str]) -> None:
+        """Raise StateError for names that are missing, or that `step` does not take."""
+        if missing := sorted(self.required - given):
+            raise StateError(f"{step} needs {', '.join(missing)}")
+        if foreign := sorted(given - self.required - self.optional):
+            raise StateError(f"{step} does not take {', '.join(foreign)}")
+
+
+def check_values(
+    attributes: Mapping[str, object], ranges: Mapping[str, tuple[int, int]]
+) -> None:
+    """Raise ValueError for a value outside its range, both ends of which are legal."""
+    for name, value in attributes.items():
+        if name in ranges and isinstance(value, int):
+            low, high = ranges[name]
+            if not low <= value <= high:
+                raise ValueError(f"{name} is {value}, legal is {low} to {high}")
+    mtu = attributes.get("path_mtu", PATH_MTUS[0])
+    if mtu not in PATH_MTUS:
+        raise ValueError(f"path_mtu is {mtu}, legal is {', '.join(map(str, PATH_MTUS))}")
+
 
 def _row(required: str = "", optional: str = "") -> Transition:
     return Transition(frozenset(required.split()), frozenset(optional.split()))
@@ -222,19 +244,8 @@ def check_transition(
     step = f"{service} {state.value}->{target.value}"
     if row is None:
         raise StateError(f"{step} is no transition")
-    given = set(attributes)
-    if missing := sorted(row.required - given):
-        raise StateError(f"{step} needs {', '.join(missing)}")
-    if foreign := sorted(given - row.required - row.optional):
-        raise StateError(f"{step} does not take {', '.join(foreign)}")
+    row.check(step, attributes.keys())
     current = attributes.get("cur_qp_state", state)
     if current is not state:
         raise StateError(f"cur_qp_state is {current.value}, the queue pair is in {state.value}")
-    for name, value in attributes.items():
-        if name in RANGES and isinstance(value, int):
-            low, high = RANGES[name]
-            if not low <= value <= high:
-                raise ValueError(f"{name} is {value}, legal is {low} to {high}")
-    if attributes.get("path_mtu", 256) not in PATH_MTUS:
-        legal = ", ".join(map(str, PATH_MTUS))
-        raise ValueError(f"path_mtu is {attributes['path_mtu']}, legal is {legal}")
+    check_values(attributes, RANGES)
