@@ -1,0 +1,1 @@
+"""Conformance: the registry of clauses, cases that prove them, what runs and judges cases."""
