@@ -77,20 +77,33 @@ def namespace_id(pid: int | str, kind: str) -> tuple[int, int]:
     return stat.st_dev, stat.st_ino
 
 
-@contextlib.contextmanager
-def inside(pid: int | None) -> Iterator[None]:
-    """Run the body in the network namespace of process `pid`; None means stay where we are.
+class Network:
+    """A network namespace that stays, with what is in it, when its last process is gone."""
 
+    def __init__(self, pid: int) -> None:
+        """Hold the namespace that process `pid` is in; the process must be alive."""
+        with inside(pid):
+            self.fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+@contextlib.contextmanager
+def inside(where: int | Network | None) -> Iterator[None]:
+    """Run the body in the network namespace of a process, or one that is held.
+
+    None means stay where we are. Raise ProcessLookupError where the process is gone.
     Only the calling thread moves. Sockets opened and programs started inside stay there.
     """
-    if pid is None:
+    if where is None:
         yield
         return
     with contextlib.ExitStack() as fds:
         # Of the thread, not of the process: another thread may be visiting elsewhere.
         back = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         fds.callback(os.close, back)
-        enter_network_of(pid)
+        if isinstance(where, Network):
+            setns(where.fd, CLONE_NEWNET)
+        else:
+            enter_network_of(where)
         try:
             yield
         finally:

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from netem.kernel.namespaces import inside
+from netem.kernel.namespaces import Network, inside
 
 TIME_OUT_S = 30.0  # no configuration command takes a second; a hang must not be for ever
 
@@ -45,9 +45,13 @@ class Running:
     """A command that was started; `result` waits for it. Lets several run at the same time."""
 
     def __init__(
-        self, argv: Sequence[str], pid: int | None = None, stdin: str = "", name: str = ""
+        self,
+        argv: Sequence[str],
+        where: int | Network | None = None,
+        stdin: str = "",
+        name: str = "",
     ) -> None:
-        """Start `argv`, in the network namespace of process `pid` if one is given.
+        """Start `argv`, in the network namespace of a process, or a held one, if one is given.
 
         `name` is what messages call that namespace.
         """
@@ -55,7 +59,7 @@ class Running:
         self._stdin = stdin
         self._name = name
         try:
-            with inside(pid):
+            with inside(where):
                 self._process = subprocess.Popen(
                     argv,
                     stdin=subprocess.PIPE,
@@ -113,7 +117,7 @@ def run_json(argv: Sequence[str], pid: int | None = None, *, name: str = "") -> 
 
 
 def start_batch(
-    program: str, lines: Iterable[str], pid: int | None = None, name: str = ""
+    program: str, lines: Iterable[str], where: int | Network | None = None, name: str = ""
 ) -> Running:
     """Start `ip` or `tc` on many commands at once; it stops at the first that fails."""
-    return Running((program, "-batch", "-"), pid, "".join(f"{x}\n" for x in lines), name)
+    return Running((program, "-batch", "-"), where, "".join(f"{x}\n" for x in lines), name)

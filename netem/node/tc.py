@@ -19,7 +19,7 @@ from netem.impair.layers import CARRIER, DOWN, Layers, LayersFullError
 from netem.impair.model import Impairment
 from netem.impair.ports import KernelShare, kernel_shares, tc_beside_ours
 from netem.kernel import tc
-from netem.kernel.namespaces import inside
+from netem.kernel.namespaces import Network, inside
 from netem.kernel.qdisc import Qdisc, root
 from netem.kernel.run import KernelError, start_batch
 from netem.node.control import ControlServer, listen
@@ -50,22 +50,26 @@ GOODBYE_S = 2.0
 class KernelDirection:
     """What one port sends, as far as the kernel impairs it."""
 
-    def __init__(self, share: KernelShare, pid: int, dilation: int) -> None:
-        """`pid` is of a process in the port's namespace, where the discipline is already."""
+    def __init__(self, share: KernelShare, where: Network, dilation: int) -> None:
+        """`where` is the port's namespace, in which the discipline is already."""
         self.share = share
         self.layers = Layers(share.impairment)
         self.name = f"{share.port}->{share.peer}"
         self._interface = share.port.partition(":")[2]
         self._node = share.port.partition(":")[0]
-        self._pid = pid
+        self._where = where
         self._dilation = dilation
         self._given = share.impairment
         self._past = DirectionReport(self.name, "tc")  # of disciplines that were there before
 
     def read(self) -> tuple[Qdisc | None, tc.Options]:
         """Return what the kernel has; raise KernelError where it cannot be read."""
-        with inside(self._pid):
-            found = root(self._interface)
+        try:
+            with inside(self._where):
+                found = root(self._interface)
+        except OSError as error:
+            words = ("tc", "qdisc", "show", "dev", self._interface)
+            raise KernelError(words, 1, str(error), self._node) from error
         return found, tc.decode(found)
 
     def in_force(self) -> Impairment:
@@ -110,7 +114,7 @@ class KernelDirection:
         if found is not None and not tc.is_changed_in_place(found, words):
             past = self._sum(found)
         if lines:
-            start_batch("tc", lines, self._pid, self._node).result()
+            start_batch("tc", lines, self._where, self._node).result()
         self._given, self._past = wanted, past
 
     def report(self) -> DirectionReport:
@@ -142,11 +146,16 @@ class TcProcess:
     def __init__(self, plan: Plan, pids: Mapping[str, int]) -> None:
         self._plan = plan
         self._server = ControlServer(self._answer)
+        shares = kernel_shares(plan)
+        # Of both ends: nodes that were told to stop take their namespaces with them, and with
+        # the one end of a link the kernel takes away the other, and all that was counted there.
+        ends = {end.partition(":")[0] for share in shares for end in (share.port, share.peer)}
+        networks = {node: Network(pids[node]) for node in sorted(ends)}
         self._directions = {
             share.port: KernelDirection(
-                share, pids[share.port.partition(":")[0]], plan.dilation
+                share, networks[share.port.partition(":")[0]], plan.dilation
             )
-            for share in kernel_shares(plan)
+            for share in shares
         }
         self._started: int | None = None
         self._ended = trio.Event()

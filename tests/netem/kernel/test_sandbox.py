@@ -1,5 +1,6 @@
 """The sandbox: what it separates, how it ends, and that nothing is left of it."""
 
+import json
 import os
 import pickle
 import signal
@@ -13,8 +14,8 @@ import pytest
 from netem.kernel import processes
 from netem.kernel.join import run_inside
 from netem.kernel.libc import CLONE_NEWNS, CLONE_NEWPID, mount
-from netem.kernel.namespaces import enter_new_user_namespace, keep_mounts_private
-from netem.kernel.run import KernelError, run, run_json
+from netem.kernel.namespaces import Network, enter_new_user_namespace, keep_mounts_private
+from netem.kernel.run import KernelError, Running, run, run_json
 from netem.kernel.sandbox import (
     RUNTIME,
     Gate,
@@ -109,6 +110,32 @@ class TestInside:
             return len(nets), names
 
         assert in_sandbox(describe, user_namespace=user_namespace) == (3, ["h0", "h1"])
+
+
+class TestHeldNetwork:
+    def test_it_stays_when_its_last_process_is_gone(self):
+        """Of both ends: a link goes with the first of its ends."""
+
+        def outlive():
+            pids = fork_nodes({"h0": hold, "h1": hold})
+            run(
+                ("ip", "link", "add", "p0", "type", "veth", "peer", "p0",
+                 "netns", str(pids["h1"])), pids["h0"],
+            )  # fmt: skip
+            networks = [Network(pid) for pid in pids.values()]
+            for pid in pids.values():
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            shown = ("ip", "-j", "link", "show", "p0")
+            found = [Running(shown, network).result() for network in networks]
+            try:
+                run(shown, pids["h0"])
+            except KernelError as error:
+                return [json.loads(each)[0]["ifname"] for each in found], str(error)
+
+        names, refusal = in_sandbox(outlive)
+        assert names == ["p0", "p0"]
+        assert "No such process" in refusal
 
 
 class TestFolders:
