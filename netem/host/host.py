@@ -85,7 +85,8 @@ class Host:
         """Let time pass: retransmissions, questions about neighbours, planned work."""
         self._now = now
         for port in self._ports.values():
-            port.expire(now)
+            if not port.is_idle:  # benchmark sim
+                port.expire(now)
         if self._nic is not None:
             self._nic.expire(now)
         self._workload.expire(now)
@@ -114,7 +115,7 @@ class Host:
                     is_busy = True
                     yield framed
             for port in ports:
-                if (yield from port.transmit(now)):
+                if not port.is_idle and (yield from port.transmit(now)):
                     is_busy = True
 
     @property
@@ -122,6 +123,8 @@ class Host:
         """When `expire` wants to be called, or None."""
         soonest = self._workload.deadline
         for port in self._ports.values():
+            if port.is_idle:
+                continue
             at = port.deadline
             if at is not None and (soonest is None or at < soonest):
                 soonest = at

@@ -207,7 +207,7 @@ class MrcNic:
 
     def events(self, chronicle: Chronicle, now: Ns) -> Iterator[object]:
         """Tell what happened, and hand out completions, which are for flows."""
-        for qp in self.device.qps:
+        for qp in self.device.telling():
             if qp.paths is not None:
                 for change in qp.paths.events():
                     _tell_path(chronicle, qp.qp_num, change)

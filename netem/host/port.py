@@ -80,6 +80,8 @@ class HostPort:
         self.name = plan.name
         self.touched: set[int] = set()  # queue pairs that packets came for
         self.nic: Nic | None = None  # the host's, which has MRC on all ports
+        # Nothing but MRC has come or been here yet: there is nothing to send, hear or wait for.
+        self.is_idle = all(qp.kind == "mrc" for qp in node.qps if qp.port == plan.name)
         self.counters = dict.fromkeys((refusal.value for refusal in FrameRefusal), 0)
         self._mac = mac_address(plan.mac)
         self._vlan = plan.vlan
@@ -126,6 +128,7 @@ class HostPort:
         size, shift = len(frame), self._shift
         if self.nic is not None and self._receive_mrc(self.nic, frame, now):
             return False
+        self.is_idle = False
         flow = self._flows.get(bytes(frame[: self._head]))
         if flow is not None and self._head + 4 <= size <= self._most:
             quiet = self.device.take(flow, memoryview(frame)[14 + shift :], now)
@@ -327,6 +330,7 @@ class HostPort:
     def _resolve(
         self, packet: ReadBuffer, key: tuple[int, bytes], meta: FrameMeta, now: Ns
     ) -> None:
+        self.is_idle = False
         self.resolver.send(bytes(packet), key[1], now, pcp=self._pcp(key), tag=meta)
 
     @property

@@ -176,7 +176,7 @@ class Workload:
     def _hear(self, now: Ns) -> None:
         """Take what the devices have to say."""
         for port, device in self._devices.items():
-            for event in device.events():
+            for event in device.events() if device.has_events else ():
                 if not self._connecting.take(port, event, now):
                     self._take(port, event, now)
         if self._nic is not None:

@@ -26,6 +26,8 @@ class Agenda:
         self._listed: deque[Sender] = deque()
         self._deadlines = DeadlineQueue()
         self._moved: dict[int, Sender] = {}  # whose deadline may be another one
+        # Whose paths or windows have something to tell: whoever fetches that takes them out
+        self.telling: dict[int, None] = {}
 
     def note(self, sender: Sender) -> None:
         """Take notice that anything may have happened to `sender`."""
@@ -45,6 +47,10 @@ class Agenda:
         sender.is_listed = anything
         if anything:
             self._listed.append(sender)
+
+    def tells(self, sender: Sender) -> None:
+        """Take notice that the paths or the window of `sender` have an event."""
+        self.telling[sender.qp_num] = None
 
     @property
     def deadline(self) -> Ns | None:
@@ -69,4 +75,5 @@ class Agenda:
             self._listed.remove(sender)
             sender.is_listed = False
         self._moved.pop(sender.qp_num, None)
+        self.telling.pop(sender.qp_num, None)
         self._deadlines.forget(sender)

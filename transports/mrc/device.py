@@ -231,11 +231,22 @@ class Device:
                 yield self._events.popleft()
             while self._endpoint.events:
                 yield self._endpoint.events.popleft()
-        for qp in self._qps.values():
+        for qp in self.telling():
             if qp.paths is not None:
                 yield from qp.paths.events()
             if qp.congestion is not None:
                 yield from qp.congestion.events()
+
+    def telling(self) -> Iterator[QueuePair]:
+        """Return, once, the queue pairs whose paths or windows have events.
+
+        For an owner who fetches these itself, to know whose they are.
+        """
+        telling = self._agenda.telling
+        while telling:
+            qp_num = next(iter(telling))
+            yield self._qps[qp_num]
+            telling.pop(qp_num, None)
 
     def transmit(self, now: Ns) -> Iterator[Outgoing]:
         """Hand out what is to be sent now; may be drained in part and resumed."""

@@ -68,6 +68,7 @@ class Endpoint:
         self._mask_base = mask_base
         self._peers: dict[Addresses, EndpointPeer] = {}
         self._by_address: dict[bytes, EndpointPeer] = {}
+        self._tell_at: Ns | None = None  # when the next peer is told, at the earliest
         self._next_id = 1
         self._asked: dict[int, _Asked] = {}
         # Limit: a driver fetches after each packet; the oldest is lost, as on the way it may be
@@ -92,6 +93,7 @@ class Endpoint:
             peer.repeats = 1
             self._peers[addresses] = peer
             self._by_address.update((ip, peer) for ip in addresses if ip is not None)
+            self._look()
         peer.users += 1
         return peer
 
@@ -108,12 +110,14 @@ class Endpoint:
             for ip in peer.addresses:
                 if ip is not None:
                     self._by_address.pop(ip, None)
+            self._look()
 
     def set_ports(self, mask: int, now: Ns) -> None:
         """Take note of which of our ports are up, and tell everybody."""
         self.ports = mask
         for peer in self._peers.values():
             peer.repeats, peer.next_at = REPEATS, now
+        self._look()
 
     # -- probes -----------------------------------------------------------------------------
 
@@ -194,10 +198,16 @@ class Endpoint:
 
     @property
     def deadline(self) -> Ns | None:
+        tell_at = self._tell_at
+        if not self._asked:
+            return tell_at
+        give_up = next(iter(self._asked.values())).sent_at + PROBE_TIMEOUT
+        return give_up if tell_at is None else min(tell_at, give_up)
+
+    def _look(self) -> None:
+        """Find out when the next peer is to be told: asked once a turn, changed rarely."""
         times = [peer.next_at for peer in self._peers.values() if self._is_telling(peer)]
-        if self._asked:
-            times.append(next(iter(self._asked.values())).sent_at + PROBE_TIMEOUT)
-        return min(times, default=None)
+        self._tell_at = min(times, default=None)
 
     def _is_telling(self, peer: EndpointPeer) -> bool:
         return peer.repeats > 0 or self._interval is not None
@@ -216,6 +226,8 @@ class Endpoint:
         """Return what is to be sent now."""
         if self._out:
             return self._out.popleft()
+        if self._tell_at is None or self._tell_at > now:
+            return None
         for peer in self._peers.values():
             due = self._is_telling(peer) and peer.next_at <= now
             if due and (out := self._tell(peer, now)) is not None:
@@ -226,6 +238,7 @@ class Endpoint:
         peer.repeats = max(0, peer.repeats - 1)
         later = peer.base_rtt if peer.repeats else self._interval
         peer.next_at = now + (later or 0)
+        self._look()
         planes = [plane for plane in peer.evs if (self.ports & peer.mask) >> plane & 1]
         if not planes:
             return None

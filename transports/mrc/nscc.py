@@ -22,7 +22,7 @@ The constants are Ultra Ethernet's, as functions of rate, RTT and packet size; `
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -147,6 +147,7 @@ class Nscc:
         self._cwnd = float(config.max_cwnd)
         self._told = self._cwnd  # the window of the last event
         self._events: deque[NsccEvent] = deque()
+        self.tell: Callable[[], None] | None = None  # whom to call when there is one
         self._rcvd = 0  # newest value of the peer's counter
         self._increase = 0.0  # collected, square bytes
         self._collected = 0  # bytes since the last adjustment
@@ -339,6 +340,8 @@ class Nscc:
     def _tell(self, event: NsccEvent) -> None:
         if len(self._events) < MAX_EVENTS:
             self._events.append(event)
+            if self.tell is not None:
+                self.tell()
         else:
             self.counters.events_dropped += 1
 

@@ -16,7 +16,7 @@ instead of losing, at the second within two rounds where they do not.
 """
 
 from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from random import Random
@@ -132,6 +132,7 @@ class Paths:
         self._rng = rng
         self._plane_shift = config.layout.shift("plane")
         self._events: deque[PathEvent] = deque()
+        self.tell: Callable[[], None] | None = None  # whom to call when there is one
         self._now: Ns = 0
         self._all: dict[int, _Path] = {}
         for ev in evs:
@@ -501,3 +502,5 @@ class Paths:
         self._events.append(
             PathEvent(self.config.profile, path.ev, path.plane, old, state, cause, self._now)
         )
+        if self.tell is not None:
+            self.tell()

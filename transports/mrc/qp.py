@@ -6,6 +6,7 @@ everything and flushes nothing; ERROR flushes the send queue, then the receive q
 
 from collections import Counter, deque
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TypeAlias, Unpack
 
@@ -133,6 +134,7 @@ class QueuePair:
             profile = attributes["ev_profile"]
             self.paths = Paths(profile, self._rng)
             self.congestion = Nscc(attributes["cc_profile"])
+            self.paths.tell = self.congestion.tell = partial(self._agenda.tells, self)
             evs = (*profile.active, *profile.backup)
             self.reverse = Reverse(evs, self._rng, profile.base_rtt, profile.layout)
         elif state is QpState.RTR:

@@ -274,6 +274,11 @@ class Port:
         """Let time pass. Calling it early or twice is harmless."""
         self._agenda.expire(now)
 
+    @property
+    def has_events(self) -> bool:
+        """Say whether `events` has any."""
+        return bool(self._events)
+
     def events(self) -> Iterator[Event]:
         """Hand out, once and in order, completions and asynchronous events."""
         while self._events:
