@@ -7,6 +7,7 @@ flushes, as with verbs: every message of the plan completes exactly once.
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from netem.host.events import (
@@ -69,7 +70,9 @@ class FlowRequester:
         *,
         source: Source,
         wrong_key: int,
+        arrived: Callable[[int], int] = lambda _: 0,
     ) -> None:
+        """`arrived` says how many messages of an item have come here, on each of its flows."""
         self.plan = plan
         self.layout = Layout(plan, peer)
         self.deadline: Ns | None = None  # when the next work wants to begin
@@ -80,6 +83,7 @@ class FlowRequester:
         self._source = source
         self._remote = peer.region
         self._wrong_key = wrong_key
+        self._arrived = arrived
         self._chronicle = chronicle
         self._works = list(plan.work)
         self._take = Messages(self.layout, self._works).take
@@ -120,6 +124,8 @@ class FlowRequester:
                 break
             work = message.work
             if work.after is not None and work.after not in released:
+                break
+            if work.in_step and self._arrived(work.item) < message.number:
                 break
             if work.at is not None and work.at > now:
                 self.deadline = work.at

@@ -114,6 +114,11 @@ class FlowResponder:
             self._memory.pd, self._memory.addr, 8, access, l_key=key, r_key=key
         )
 
+    @property
+    def arrived(self) -> int:
+        """Return how many messages were executed, in order."""
+        return self._messages
+
     def landed(self, now: Ns) -> None:
         """Check the messages that were executed since the last call."""
         msn = self._qp.msn

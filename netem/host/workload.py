@@ -55,6 +55,7 @@ class Workload:
         self._qps: dict[QpKey, QueuePair | MrcEnd] = {}
         self._released: set[int] = set()
         self._ready: dict[QpKey, FlowRequester] = {}  # may have something to post
+        self._in_step: dict[int, list[FlowResponder]] = {}  # ends of an item that goes by steps
         self._waiting: dict[QpKey, Ns] = {}  # for the time of their next work
         self._connecting = Connecting(node, devices, self.chronicle)
         self._unconnected: set[QpKey] = set()
@@ -87,11 +88,20 @@ class Workload:
         if plan.role == "requester":
             source = Source.register(device, memory.pd, plan)
             self.requesters[key] = FlowRequester(
-                plan, peer, qp, memory, self.chronicle, source=source, wrong_key=wrong_key
+                plan,
+                peer,
+                qp,
+                memory,
+                self.chronicle,
+                source=source,
+                wrong_key=wrong_key,
+                arrived=self._arrived,
             )
         else:
             responder = FlowResponder(plan, peer, qp, memory, self.chronicle, device=device)
             self.responders[key] = responder
+            for item in {work.item for work in peer.work if work.in_step}:
+                self._in_step.setdefault(item, []).append(responder)
             responder.start(0)
 
     # -- the application's side ------------------------------------------------------------
@@ -157,7 +167,15 @@ class Workload:
         """Judge what packets for these queue pairs have left in memory."""
         for qp_num in qp_nums:
             if (responder := self.responders.get((port, qp_num))) is not None:
+                before = responder.arrived
                 responder.landed(now)
+                if self._in_step and responder.arrived != before:
+                    self._ready.update(self.requesters)
+
+    def _arrived(self, item: int) -> int:
+        """Return how many messages of an item have arrived on each of its flows."""
+        ends = self._in_step.get(item, ())
+        return min((end.arrived for end in ends), default=0)
 
     def pump(self, now: Ns) -> None:
         """Take what the devices have to say, and post what may now be posted."""

@@ -4,7 +4,8 @@ A node of `topology.nodes` that a generator has made keeps its place and its lin
 own keys laid over what the generator gave it; so a generated switch becomes a kernel router by
 `t0-p0-0: {kind: linux}`. A link whose two ends are those of a generated one likewise says more
 about that one. Whatever else is there is added. Then nodes get their numbers: hosts theirs,
-everything else theirs, in the order of the lab.
+everything else theirs, in the order of the lab. With the number of hosts known, an all-reduce
+of the workload becomes the messages that it is made of.
 """
 
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from netem.topology.fabric import FabricError, generate
 from netem.topology.layers import laid
 from netem.topology.link_model import LinkSpec
-from netem.topology.model import MAX_LINKS, MAX_NODES, Lab, NodeSpec, TopologySpec
+from netem.topology.model import MAX_LINKS, MAX_NODES, ItemSpec, Lab, NodeSpec, TopologySpec
 from netem.topology.settings import kind_of
 
 
@@ -35,7 +36,30 @@ def assembled(lab: Lab, problems: list[str]) -> Lab:
             problems.append(
                 f"topology.{what}: {count} with those of the fabric; at most {most}"
             )
-    return replace(lab, topology=TopologySpec(nodes=_numbered(nodes), links=links))
+    hosts = sum(kind_of(node) in {"host", "guest"} for node in nodes.values())
+    return replace(
+        lab,
+        topology=TopologySpec(nodes=_numbered(nodes), links=links),
+        workload=tuple(_in_pieces(item, hosts) for item in lab.workload),
+    )
+
+
+def _in_pieces(item: ItemSpec, hosts: int) -> ItemSpec:
+    """Return an all-reduce as the messages of its ring, anything else as it is.
+
+    What a host holds is cut in one piece per host, and a piece over the queue pairs. In the
+    first half of the steps a host adds up what comes and passes it on, in the second it hands
+    on the sums: each goes once round but for its last link, twice. Patarasuk and Yuan, 2009.
+    """
+    hosts = len(item.over) or hosts
+    if item.pattern != "all_reduce" or hosts < 2:
+        return item
+    pieces = hosts * item.qps
+    return replace(
+        item,
+        size=tuple(-(-size // pieces) for size in item.size),
+        count=item.count * 2 * (hosts - 1),
+    )
 
 
 def _nodes(

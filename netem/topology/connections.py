@@ -183,4 +183,5 @@ def _work(index: int, item: ItemSpec, size: int) -> WorkPlan:
         signaled=item.signaled,
         solicited=item.solicited,
         expect_status=item.expect_status,
+        in_step=item.pattern == "all_reduce",
     )

@@ -12,7 +12,7 @@ stands, and the same numbers give the same names in every version.
     ring, line, star          t0-p0-0 ...
 
 What is written in the generator's `host_link`, `uplink`, `core_link` and `long_link` lies over
-`defaults.link`.
+`defaults.link`, and `to_hosts` over `host_link`, in one direction.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ from netem.topology.fabric_model import (
     StarSpec,
     TwoSitesSpec,
 )
-from netem.topology.link_model import NO_RATE, LinkKeys, LinkSpec
+from netem.topology.link_model import NO_RATE, LinkKeys, LinkSpec, Shape
 from netem.topology.model import (
     MAX_LINKS,
     MAX_NODES,
@@ -191,6 +191,7 @@ class _Builder:
     def __init__(self, fabric: FabricKeys) -> None:
         self._forwarder = fabric.forwarder
         self._host_link = fabric.host_link
+        self._to_hosts = fabric.to_hosts
         self._hosts: dict[str, NodeSpec] = {}
         self._switches: dict[str, NodeSpec] = {}
         self._links: list[LinkSpec] = []
@@ -212,7 +213,9 @@ class _Builder:
 
     def attach(self, host: str, plane: int, switch: str) -> None:
         """Link a host's port on a plane to the next port of a switch."""
-        self._link(f"{host}:p{plane}", self._port(switch), self._host_link, "host_link")
+        own, other = f"{host}:p{plane}", self._port(switch)
+        directions = {} if self._to_hosts is None else {f"{other}->{own}": self._to_hosts}
+        self._link(own, other, self._host_link, "host_link", directions)
 
     def join(self, lower: str, upper: str, keys: LinkKeys, key: str) -> None:
         """Link two switches; `key` is where the lab file has the link's keys."""
@@ -223,9 +226,23 @@ class _Builder:
         self._next_port[switch] = number + 1
         return f"{switch}:e{number}"
 
-    def _link(self, a: str, b: str, keys: LinkKeys, key: str) -> None:
+    def _link(
+        self,
+        a: str,
+        b: str,
+        keys: LinkKeys,
+        key: str,
+        directions: dict[str, Shape] | None = None,
+    ) -> None:
         written = {name: getattr(keys, name) for name in _LINK_FIELDS}
-        self._links.append(LinkSpec(endpoints=(a, b), location=f"fabric.{key}", **written))
+        self._links.append(
+            LinkSpec(
+                endpoints=(a, b),
+                directions=directions or {},
+                location=f"fabric.{key}",
+                **written,
+            )
+        )
 
     def topology(self) -> TopologySpec:
         return TopologySpec(nodes=self._hosts | self._switches, links=tuple(self._links))

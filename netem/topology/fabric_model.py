@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 from netem.topology.errors import shown
-from netem.topology.link_model import LinkKeys
+from netem.topology.link_model import LinkKeys, Shape
 from netem.topology.names import MAX_HOST_PORTS
 from netem.topology.reading import (
     BAD,
@@ -36,6 +36,7 @@ class FabricKeys(Spec, frozen=True, kw_only=True):
 
     forwarder: Annotated[Literal["switch", "linux"], OneOf(("switch", "linux"))] = "switch"
     host_link: Annotated[LinkKeys, Keys(LinkKeys)] = LinkKeys()
+    to_hosts: Annotated[Shape | None, Keys(Shape)] = None  # one direction of these
     location: str = ""
 
 

@@ -97,7 +97,8 @@ NodeKind = Literal["host", "switch", "linux", "bridge", "guest"]
 ModeKey = Annotated[Mode | None, OneOf(("frame", "datagram"))]
 StackKey = Annotated[Stack | None, OneOf(("none", "kernel", "programs"))]
 FamilyKey = Annotated[Family | None, OneOf(("ipv6", "ipv4"))]
-Pattern = Literal["permutation", "incast", "ring", "all_to_all"]
+Pattern = Literal["permutation", "incast", "ring", "all_to_all", "all_reduce"]
+PATTERNS = ("permutation", "incast", "ring", "all_to_all", "all_reduce")
 
 OPS = ("send", "send_imm", "send_inv", "write", "write_imm", "read", "cmp_swap", "fetch_add")
 ATOMICS = ("cmp_swap", "fetch_add")
@@ -201,10 +202,9 @@ class ItemSpec(Spec, frozen=True, kw_only=True):
     """One item of the workload: messages of one kind between two hosts, or by a pattern."""
 
     op: Annotated[Op, OneOf(OPS)]
-    pattern: Annotated[
-        Pattern | None, OneOf(("permutation", "incast", "ring", "all_to_all"))
-    ] = None
+    pattern: Annotated[Pattern | None, OneOf(PATTERNS)] = None
     transport: Annotated[str | None, Word("rc")] = None
+    over: Annotated[tuple[str, ...], Items(Word("h0"), MAX_NODES)] = ()
     source: Annotated[str | None, Word("h0")] = field(name="from", default=None)
     target: Annotated[str | None, Word("h1")] = field(name="to", default=None)
     size: Annotated[tuple[int, ...], Sizes()] = ()

@@ -89,6 +89,8 @@ class WorkPlan(Frozen, frozen=True):
     signaled: bool = True
     solicited: bool = False
     expect_status: str = "SUCCESS"  # of the first message; after a failure the rest flush
+    # Message k begins when k of the item have arrived on each of its flows to this host
+    in_step: bool = False
 
 
 class SourceRoute(Frozen, frozen=True):

@@ -54,6 +54,8 @@ class Pairing:
             missing = "from" if item.source is None else "to"
             raise NoPairError(missing, "missing; or write a pattern")
         else:
+            if item.over:
+                raise NoPairError("over", "is for patterns; from and to say it already")
             ends = [(item.source, item.target)]
             key = "to"
         found = []
@@ -69,7 +71,11 @@ class Pairing:
         self, index: int, item: ItemSpec, pattern: Pattern
     ) -> list[tuple[str, str]]:
         """Return requester and responder of each pair."""
-        hosts = self._hosts
+        for number, name in enumerate(item.over):
+            self._check_host(f"over[{number}]", name)
+            if name in item.over[:number]:
+                raise NoPairError(f"over[{number}]", f"{name} is there twice")
+        hosts = list(item.over) or self._hosts
         if item.source is not None:
             raise NoPairError("from", f"{pattern} has its own; leave it out")
         if item.target is not None and pattern != "incast":
@@ -80,7 +86,7 @@ class Pairing:
             case "permutation":
                 rng = draw.stream(self._seed, f"permutation/{index}")
                 return list(zip(hosts, draw.derangement(rng, hosts), strict=True))
-            case "ring":
+            case "ring" | "all_reduce":
                 return list(zip(hosts, [*hosts[1:], hosts[0]], strict=True))
             case "incast":
                 target = item.target or hosts[0]

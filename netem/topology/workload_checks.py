@@ -33,6 +33,7 @@ from netem.topology.workload import Ends, NoPairError, Pair, Pairing
 
 MAX_MESSAGE = 1 << 31  # bytes. IBTA vol. 1, section 9.7.7
 WRITES = ("write", "write_imm")
+STEPS = ("write", "write_imm", "send", "send_imm")  # by which an all-reduce can go round
 MAX_FLOWS = 16_384  # Limit: of a lab; a QP pair costs each end some 10 KiB
 
 
@@ -285,6 +286,15 @@ _ONLY_FOR = {
 
 
 def _item_problems(index: int, item: ItemSpec) -> Iterator[str]:
+    if item.pattern == "all_reduce" and item.op not in STEPS:
+        yield f"op: {item.op} brings nothing to the next host; legal: {', '.join(STEPS)}"
+    yield from _operation_problems(item)
+    if item.after is not None and item.after >= index:
+        above = f"legal: 0 to {index - 1}" if index else "the first item has none above it"
+        yield f"after: {item.after} is not an item above this one; {above}"
+
+
+def _operation_problems(item: ItemSpec) -> Iterator[str]:
     for key, ops in _ONLY_FOR.items():
         if getattr(item, key) not in {None, False} and item.op not in ops:
             yield f"{key}: {item.op} has no use for it; only {', '.join(ops)}"
@@ -299,6 +309,3 @@ def _item_problems(index: int, item: ItemSpec) -> Iterator[str]:
         yield "size: missing; write for example 64KiB"
     elif max(item.size) > MAX_MESSAGE:
         yield f"size: {format_size(max(item.size))} is too large for a message; at most 2GiB"
-    if item.after is not None and item.after >= index:
-        above = f"legal: 0 to {index - 1}" if index else "the first item has none above it"
-        yield f"after: {item.after} is not an item above this one; {above}"

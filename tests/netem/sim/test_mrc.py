@@ -185,3 +185,20 @@ def test_whatever_happens_to_one_path_in_each_plane_all_arrives_whole(simulate, 
     run = simulate(fabric(count=24, more=faults), seed=seed)
     assert [flow.verdict for flow in run.judged.flows] == ["pass"]
     assert Counter(e.verdict for e in run.judged.expectations) == {"pass": 2}
+
+
+@pytest.mark.parametrize("op", ["write", "send"])
+def test_an_all_reduce_goes_round_in_steps(simulate, op):
+    run = simulate(f"""
+name: round
+fabric: {{kind: star, hosts: 4}}
+defaults: {{link: {{delay: 10us, rate: 100gbit}}}}
+transports: {{rc: {{}}}}
+workload: [{{pattern: all_reduce, op: {op}, size: 16KiB, qps: 2, over: [h0, h2, h1, h3]}}]
+""")
+    assert run.judged.verdict == "pass"
+    flows = {flow.flow: flow for flow in run.judged.flows}
+    assert {(flow.size, flow.completed) for flow in flows.values()} == {(2048, 6)}
+    assert "0/h0->h2/1" in flows
+    # Two links of 10 us for each of six steps: none began before the last one had come.
+    assert 6 * 20_000 < run.outcome.duration < 6 * 30_000

@@ -204,6 +204,14 @@ def test_a_generated_lab_is_the_same_every_time():
     assert planned(text) == planned(text)
 
 
+def test_what_hosts_receive_has_keys_of_its_own():
+    text = lab("kind: star, planes: 2, hosts: 2, host_link: {delay: 2us}, to_hosts: {loss: 1%}")
+    for link in planned(text).links:
+        assert link.a.startswith("h")
+        assert (link.a_to_b.loss, link.b_to_a.loss.p) == (None, 0.01)
+        assert link.a_to_b.delay == link.b_to_a.delay == 2000
+
+
 REFUSED = [
     ("kind: clso, t0: 1", "fabric.kind: clso is unknown; did you mean clos; legal: clos,"
      " fat_tree, rail, two_sites, ring, line, star"),
@@ -234,7 +242,7 @@ REFUSED = [
      "fabric.long_link.delay: distance says it, 5us a km; leave one of them out"),
     ("kind: star, hosts: 2, uplink: {}",
      "fabric.uplink: unknown key; did you mean planes; legal: kind, planes, hosts, forwarder,"
-     " host_link"),
+     " host_link, to_hosts"),
     ("kind: star, hosts: 2, forwarder: bridge",
      "fabric.forwarder: bridge is unknown; legal: switch, linux"),
 ]  # fmt: skip

@@ -264,6 +264,25 @@ REFUSED = [
         "workload[0].from: ring has its own; leave it out",
     ),
     (
+        with_item("over: [h0, h1]"),
+        "workload[0].over: is for patterns; from and to say it already",
+    ),
+    (
+        with_item("pattern: ring, over: [h0, h1, h0]").replace("from: h0, to: h1, ", ""),
+        "workload[0].over[2]: h0 is there twice",
+    ),
+    (
+        with_item("pattern: ring, over: [h0, h7]").replace("from: h0, to: h1, ", ""),
+        "workload[0].over[1]: no node h7; did you mean h0 or h1; legal: h0, h1",
+    ),
+    (
+        with_item("pattern: all_reduce")
+        .replace("from: h0, to: h1, ", "")
+        .replace("op: write", "op: read"),
+        "workload[0].op: read brings nothing to the next host; legal: write, write_imm, send,"
+        " send_imm",
+    ),
+    (
         with_item("after: 0"),
         "workload[0].after: 0 is not an item above this one; the first item has none above it",
     ),

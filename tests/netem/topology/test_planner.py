@@ -318,6 +318,18 @@ def test_patterns_join_the_hosts_they_name():
     assert pairs("pattern: ring") == ["h0->h1", "h1->h2", "h2->h3", "h3->h0"]
     assert pairs("pattern: incast, to: h2") == ["h0->h2", "h1->h2", "h3->h2"]
     assert len(pairs("pattern: all_to_all")) == 12
+    over = "over: [h3, h1, h2]"
+    assert pairs(f"pattern: ring, {over}") == ["h1->h2", "h2->h3", "h3->h1"]
+    assert pairs(f"pattern: incast, to: h0, {over}") == ["h1->h0", "h2->h0", "h3->h0"]
+
+
+def test_an_all_reduce_is_a_ring_of_pieces():
+    item = "pattern: all_reduce, op: write, size: 1000B, qps: 2, count: 3, over: [h0, h2, h3]"
+    planned = plan(with_items(item, base=FOUR))
+    works = {qp.flow: qp.work for node in planned.nodes for qp in node.qps if qp.work}
+    assert sorted(works) == [f"0/h{a}->h{b}/{n}" for a, b in ("02", "23", "30") for n in "01"]
+    # One piece for each of three hosts and two queue pairs; twice round but for a link each
+    assert {(w.size, w.count, w.in_step) for (w,) in works.values()} == {(167, 3 * 4, True)}
 
 
 def test_a_permutation_sends_from_each_and_to_each_and_never_to_itself():
