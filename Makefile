@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test check lint format interop interop-full soak bench clean
+.PHONY: help demo test check lint format interop interop-full soak bench experiments clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -48,6 +48,9 @@ soak: $(READY)  ## thousands of seeds; minutes to hours, never in CI
 
 bench: $(READY)  ## every figure beside its ceiling of the same run
 	$(BIN)/fabriclab bench
+
+experiments: $(READY)  ## mirror published experiments in virtual time; their table is committed
+	$(BIN)/python -m netem.experiments
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,7 +1,7 @@
 """samples.jsonl: what queues held and queue pairs sent over time, in labs with `sample:`.
 
-One JSON object a line, of either kind, in the order in which they came: by time for each node.
-What is called `bytes`, `cnps` or `marked` only grows: differences make rates.
+One JSON object a line, of any kind, in the order in which they came: by time for each node.
+What is called `bytes`, `cnps`, `marked` or `placed` only grows: differences make rates.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,16 @@ class QueueSample(msgspec.Struct, forbid_unknown_fields=True, rename={"class_": 
     paused: int  # 1: a pause is being obeyed
 
 
-Sample: TypeAlias = QpSample | QueueSample
+class PlaneSample(msgspec.Struct, forbid_unknown_fields=True):
+    """A plane by which MRC data comes to a host."""
+
+    ts_ns: Ns
+    node: str
+    plane: int
+    placed: int  # payload written to memory so far, each byte once
+
+
+Sample: TypeAlias = QpSample | QueueSample | PlaneSample
 
 
 def read_samples(path: Path) -> Sequence[Sample]:
@@ -50,6 +59,8 @@ def read_samples(path: Path) -> Sequence[Sample]:
     for line in path.read_bytes().split(b"\n")[:-1]:
         if b'"waiting"' in line:
             found.append(msgspec.json.decode(line, type=QueueSample))
+        elif b'"placed"' in line:
+            found.append(msgspec.json.decode(line, type=PlaneSample))
         else:
             found.append(msgspec.json.decode(line, type=QpSample))
     return found
@@ -57,10 +68,10 @@ def read_samples(path: Path) -> Sequence[Sample]:
 
 def samples_schema() -> dict[str, Any]:
     """Return the JSON Schema of a line, as samples.schema.json must have it."""
-    (one, other), components = msgspec.json.schema_components((QpSample, QueueSample))
+    kinds, components = msgspec.json.schema_components((QpSample, QueueSample, PlaneSample))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "a line of samples.jsonl of fabriclab",
-        "oneOf": [one, other],
+        "oneOf": list(kinds),
         "$defs": components,
     }

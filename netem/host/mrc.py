@@ -13,7 +13,7 @@ its queue pairs, as the two ends of a flow use it.
     mismatch        qp why                     the two ends read a disputed point differently
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from random import Random
 
@@ -225,6 +225,11 @@ class MrcNic:
         if told <= MAX_WINDOW_EVENTS:
             at, old, new, cause = event
             chronicle.add(at, "window", qp=qp_num, old=old, new=new, why=cause)
+
+    def placed(self) -> Sequence[int]:
+        """Return the payload bytes that came by each plane and lie in memory."""
+        each = [qp.responder.placed for qp in self.device.qps if qp.responder is not None]
+        return [sum(column) for column in zip(*each, strict=True)]
 
     def counters(self) -> Iterator[tuple[str, int]]:
         """Return every counter by a name like "mrc.trimmed", those of all paths summed up."""

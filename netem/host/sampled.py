@@ -1,4 +1,4 @@
-"""A host that takes samples of its queue pairs: what they send, and what DCQCN lets them."""
+"""A host that takes samples: of what queue pairs send, and DCQCN lets them; of MRC's planes."""
 
 from collections.abc import Iterator
 
@@ -14,14 +14,15 @@ from wire.codec import ReadBuffer
 class SampledHost(Host):
     """A host with a row for each queue pair that has sent data since the sample before.
 
-    So has one that is slowed down, while it has work. Rows are those of
-    `netem.capture.samples.QpSample`.
+    So has one that is slowed down, while it has work. A plane has one by which MRC data has
+    come. Rows are those of `netem.capture.samples`: `QpSample`, `PlaneSample`.
     """
 
     def __init__(self, plan: Plan, name: str) -> None:
         super().__init__(plan, name)
         self._ticks = Ticks(plan.sample)
         self._sent: dict[str, int] = {}  # payload bytes, as of the sample before
+        self._placed: dict[int, int] = {}  # the same of what came, by plane
 
     def receive(self, port: str, frame: ReadBuffer, now: Ns) -> bool:
         self._sample_until(now)
@@ -69,4 +70,10 @@ class SampledHost(Host):
                     "cnps": reaction.cnps,
                 }
             workload.chronicle.add(at, SAMPLE, **row)
+        planes = self._nic.placed() if self._nic is not None else ()
+        for plane, placed in enumerate(planes):
+            if self._placed.get(plane, 0) != placed:
+                is_moving = True
+                self._placed[plane] = placed
+                workload.chronicle.add(at, SAMPLE, plane=plane, placed=placed)
         return is_moving

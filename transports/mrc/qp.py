@@ -175,6 +175,7 @@ class QueuePair:
             attributes["mpr_dest"],
             attributes["max_wimm_dest"],
             self._dynamic_mpr,
+            self.layout,
         )
         self.responder = Responder(
             config,

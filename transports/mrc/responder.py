@@ -20,9 +20,11 @@ from typing import NamedTuple, TypeAlias
 
 from transports.clock import Ns
 from transports.mrc.arrivals import Cut, Probe, Write
+from transports.mrc.attributes import MAX_PLANES
 from transports.mrc.bitmap import ReceiveBitmap
 from transports.mrc.config import AckMsn, OorPolicy, QpConfig
 from transports.mrc.messages import IMMEDIATES, InMessage, InMessages, Poison
+from transports.mrc.profiles import STEV32, EvLayout
 from transports.mrc.refusals import Oddity, RefusalReason
 from transports.mrc.sack import Sack, SackGenerator, Trigger
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
@@ -50,6 +52,7 @@ class ResponderConfig:
     mpr: int
     max_imms: int
     dynamic_mpr: bool = False
+    layout: EvLayout = STEV32
 
 
 class Nack(NamedTuple):
@@ -91,6 +94,7 @@ class Responder:
         self.failure: tuple[WcStatus, str] | None = None
         self.answers: deque[Answer] = deque()
         self.mpr = config.mpr  # the window now; dynamic MPR may change it
+        self.placed = [0] * MAX_PLANES  # bytes written to memory, by plane
         numbers = config.qp_num & 0xFFFF, config.peer_qp_num & 0xFFFF
         self.sack = SackGenerator(
             self.bitmap,
@@ -101,6 +105,7 @@ class Responder:
             service_time=options.service_time,
         )
         self.sack.penalty = options.rcv_cwnd_pen
+        self._plane_shift = config.layout.shift("plane")
         self._numbers = numbers
         self._options = options
         self._receives = receives
@@ -226,6 +231,7 @@ class Responder:
             return
         start = write.va - grant.addr
         grant.view[start : start + len(payload)] = payload
+        self.placed[write.ev >> self._plane_shift & 7] += len(payload)
 
     # -- completion -------------------------------------------------------------------------
 

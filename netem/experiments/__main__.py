@@ -1,0 +1,70 @@
+"""`make experiments`: run them all in the simulator, and write the page of results."""
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import click
+
+from netem.experiments.conduct import Record, conduct, plan_of
+from netem.experiments.judge import Result, judge
+from netem.experiments.model import FOLDER, Experiment, ExperimentError, load, names, variants
+from netem.experiments.page import page
+
+PAGE = FOLDER / "RESULTS.md"
+
+
+@click.command()
+@click.argument("only", nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--seeds", type=click.IntRange(1, 1000), help="As many; default the experiment's."
+)
+@click.option("--jobs", type=click.IntRange(1, 64), default=1, help="Runs at a time.")
+@click.option("--out", type=click.Path(path_type=Path), help="The page; - for none.")
+def main(only: tuple[str, ...], seeds: int | None, jobs: int, out: Path | None) -> None:
+    """Run experiments in virtual time and write their page; all of them without a NAME.
+
+    Example:  python -m netem.experiments e06 --seeds 1 --out -
+    """
+    try:
+        chosen = {name: load(name) for name in only or names()}
+        results = list(_run(chosen, seeds, jobs))
+    except ExperimentError as error:
+        click.echo(str(error), err=True)
+        sys.exit(2)
+    text = page(results)
+    if out is None and only:
+        click.echo("the page is of all experiments: not written; see it with --out", err=True)
+        click.echo(text)
+    elif out is None or str(out) != "-":
+        (out or PAGE).write_text(text)
+    else:
+        click.echo(text)
+    sys.exit(any(result.verdict != "pass" for result in results))
+
+
+def _run(chosen: dict[str, Experiment], seeds: int | None, jobs: int) -> Iterator[Result]:
+    """Run every variant with every seed; the results come in the order of the names."""
+    with ProcessPoolExecutor(jobs) as pool:
+        work = {}
+        for name, one in chosen.items():
+            tasks = [(v, s) for s in range(1, (seeds or one.seeds) + 1) for v in variants(one)]
+            for variant, seed in tasks:
+                plan_of(variant, seed)  # a lab that cannot be is found before hours of others
+            work[name] = [pool.submit(partial(conduct, *task)) for task in tasks]
+        for name, tasks_of in work.items():
+            records: list[Record] = [task.result() for task in tasks_of]
+            result = judge(name, chosen[name], records)
+            click.echo(f"{name}: {result.verdict}: {result.experiment.title}", err=True)
+            for figure in result.figures:
+                if figure.verdict != "pass":
+                    click.echo(f"  {figure.figure.name}: {figure.values}", err=True)
+            for complaint in result.complaints:
+                click.echo(f"  {complaint}", err=True)
+            yield result
+
+
+if __name__ == "__main__":
+    main()

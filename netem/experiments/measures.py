@@ -1,0 +1,222 @@
+"""Metrics of a run, beside those that a lab may expect: over time, and of paths.
+
+    gap              longest time in which nothing new came to memory
+    goodput          of a piece of the run (`between`): what came to memory in it
+    lowest_goodput   of the pieces of a bin's length: the least that came in one
+    retired          how often paths were found bad
+    last_retired     from the beginning of the piece to the last path that was found bad
+    latency          half of the time from post to completion, mean of the flows' messages
+    spread           of the goodputs of flows: largest less smallest, over their mean
+    slowest, fastest goodput of a flow
+    most_lost        packets that one queue pair sent again
+    lost_in          packets sent again in the piece
+
+What is over time is as fine as the lab's `sample`. What came to memory is seen of MRC alone.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from netem.experiments.conduct import Record
+from netem.experiments.model import ExperimentError, Measure, window
+from netem.topology import units
+from netem.topology.expectations import METRICS, RATES, SHARES, TIMES
+from netem.topology.outcome import SAMPLE
+from transports.clock import Ns, S
+
+_Span = tuple[Ns, Ns]
+
+
+def measure(record: Record, what: Measure) -> float | None:
+    """Return a metric of a run; None where it was not measured."""
+    start, end = window(what.between)
+    span = start, record.duration if end is None else end
+    own = _OWN.get(what.metric)
+    if own is not None and not (what.metric == "goodput" and what.between is None):
+        return own(record, what, span)
+    if what.metric not in METRICS:
+        legal = ", ".join(sorted({*METRICS, *_OWN}))
+        raise ExperimentError(f"{what.metric}: no such metric; legal: {legal}")
+    if what.between is not None:
+        raise ExperimentError(f"{what.metric}: is of the whole run; write no between")
+    return record.figures(what.flow)[what.metric]
+
+
+def kind_of(metric: str) -> str:
+    """Return what a metric is: rate, time, share or count."""
+    if metric in RATES | {"lowest_goodput", "slowest", "fastest"}:
+        return "rate"
+    if metric in TIMES | {"gap", "last_retired", "latency"}:
+        return "time"
+    return "share" if metric in SHARES | {"spread"} else "count"
+
+
+# -- what came to memory, over time -----------------------------------------------------------
+
+
+class Course:
+    """A sum that only grows, of several counters, each known at some times."""
+
+    def __init__(self, rows: Iterable[tuple[Ns, object, int]]) -> None:
+        """Take rows of (time, whose counter, its value) in the order of time."""
+        self.times: list[Ns] = []
+        self.sums: list[int] = []
+        known: dict[object, int] = {}
+        total = 0
+        for at, key, value in rows:
+            total += value - known.get(key, 0)
+            known[key] = value
+            if self.times and self.times[-1] == at:
+                self.sums[-1] = total
+            else:
+                self.times.append(at)
+                self.sums.append(total)
+
+    def at(self, time: Ns) -> float:
+        """Return the sum at a time, between two samples in proportion."""
+        after = bisect_right(self.times, time)
+        if not after:
+            return 0.0 if not self.times else self.sums[0] * time / self.times[0]
+        before = after - 1
+        if after == len(self.times):
+            return self.sums[before]
+        span = self.times[after] - self.times[before]
+        share = (time - self.times[before]) / span
+        return self.sums[before] + share * (self.sums[after] - self.sums[before])
+
+    def rate(self, start: Ns, end: Ns) -> float:
+        """Return the growth per second, in bits, if the sum is of bytes."""
+        return (self.at(end) - self.at(start)) * 8 * S / (end - start) if end > start else 0.0
+
+    def bins(self, span: _Span, width: Ns) -> Iterator[float]:
+        """Return the rates of the whole pieces of a span."""
+        start, end = span
+        while start + width <= end:
+            yield self.rate(start, start + width)
+            start += width
+
+
+def placed(record: Record, plane: int | None = None) -> Course:
+    """Return what came to the memories of all hosts, by all planes or one."""
+    return Course(
+        (row.at, (row.node, row.fields["plane"]), int(row.fields["placed"]))
+        for row in record.events
+        if row.event == SAMPLE
+        and "placed" in row.fields
+        and plane in {None, row.fields["plane"]}
+    )
+
+
+def sent(record: Record, flow: str) -> Course:
+    """Return what the queue pairs of a flow sent, retransmissions included."""
+    return Course(
+        (row.at, (row.node, row.fields["qp"]), int(row.fields["bytes"]))
+        for row in record.events
+        if row.event == SAMPLE and str(row.fields.get("flow", "")).startswith(flow)
+    )
+
+
+def _gap(record: Record, what: Measure, span: _Span) -> float | None:
+    del what
+    course = placed(record)
+    known = zip(course.times, course.sums, strict=True)
+    moved = [at for (_, low), (at, high) in pairwise(known) if high > low]
+    inside = [at for at in moved if span[0] <= at <= span[1]]
+    return max((late - early for early, late in pairwise(inside)), default=None)
+
+
+def _goodput(record: Record, what: Measure, span: _Span) -> float | None:
+    del what
+    return placed(record).rate(*span)
+
+
+def _lowest_goodput(record: Record, what: Measure, span: _Span) -> float | None:
+    return min(placed(record).bins(span, units.parse_time(what.bin)), default=None)
+
+
+# -- paths -------------------------------------------------------------------------------------
+
+
+def retirements(record: Record, span: _Span) -> list[Ns]:
+    """Return when paths were found bad."""
+    return [
+        row.at
+        for row in record.events
+        if row.event == "ev_state"
+        and row.fields["new"] == "ASSUMED_BAD"
+        and span[0] <= row.at <= span[1]
+    ]
+
+
+def _retired(record: Record, what: Measure, span: _Span) -> float | None:
+    del what
+    return len(retirements(record, span))
+
+
+def _last_retired(record: Record, what: Measure, span: _Span) -> float | None:
+    del what
+    found = retirements(record, span)
+    return max(found) - span[0] if found else None
+
+
+def _lost_in(record: Record, what: Measure, span: _Span) -> float | None:
+    del what
+    return sum(
+        row.event == "retransmission" and span[0] <= row.at <= span[1] for row in record.events
+    )
+
+
+# -- flows -------------------------------------------------------------------------------------
+
+
+def _latency(record: Record, what: Measure, span: _Span) -> float | None:
+    del span
+    flows = [f for f in record.flows if what.flow is None or f.flow.startswith(what.flow)]
+    each = [f.duration / f.completed / 2 for f in flows if f.duration and f.completed]
+    return sum(each) / len(each) if each else None
+
+
+def _goodputs(record: Record, what: Measure) -> Sequence[float]:
+    return [
+        flow.goodput or 0.0
+        for flow in record.flows
+        if what.flow is None or flow.flow == what.flow or flow.flow.startswith(f"{what.flow}/")
+    ]
+
+
+def _spread(record: Record, what: Measure, span: _Span) -> float | None:
+    del span
+    each = _goodputs(record, what)
+    mean = sum(each) / len(each) if each else 0
+    return (max(each) - min(each)) / mean if mean else None
+
+
+def _slowest(record: Record, what: Measure, span: _Span) -> float | None:
+    del span
+    return min(_goodputs(record, what), default=None)
+
+
+def _fastest(record: Record, what: Measure, span: _Span) -> float | None:
+    del span
+    return max(_goodputs(record, what), default=None)
+
+
+def _most_lost(record: Record, what: Measure, span: _Span) -> float | None:
+    del what, span
+    return max((flow.retransmissions for flow in record.flows), default=None)
+
+
+_OWN: dict[str, Callable[[Record, Measure, _Span], float | None]] = {
+    "gap": _gap,
+    "goodput": _goodput,
+    "lowest_goodput": _lowest_goodput,
+    "retired": _retired,
+    "last_retired": _last_retired,
+    "lost_in": _lost_in,
+    "latency": _latency,
+    "spread": _spread,
+    "slowest": _slowest,
+    "fastest": _fastest,
+    "most_lost": _most_lost,
+}
