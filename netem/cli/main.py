@@ -25,6 +25,7 @@ VERBS = {
     "validate": "netem.cli.validate",
     "graph": "netem.cli.graph",
     "bench": "netem.cli.bench",
+    "conform": "netem.cli.conform",
     "doctor": "netem.cli.doctor",
     "node": "netem.cli.node",
 }

@@ -120,7 +120,7 @@ def _flow_row(flow: FlowResult, *, slowed: bool) -> tuple[object, ...]:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Report]:
+def progress(title: str, unit: str = "flows") -> Iterator[Report]:
     """Give a function to report progress to: a bar on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
@@ -128,7 +128,7 @@ def progress(title: str) -> Iterator[Report]:
     bar = Progress(
         TextColumn(title),
         BarColumn(),
-        TextColumn("{task.completed}/{task.total} flows"),
+        TextColumn(f"{{task.completed}}/{{task.total}} {unit}"),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,

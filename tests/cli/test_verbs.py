@@ -31,7 +31,11 @@ BAD_LABS = {
 
 ROOT = Path(__file__).parents[2]
 LABS = Path(labs_file).parent
-READMES = [ROOT / "README.md", *sorted(LABS.glob("*/README.md"))]
+READMES = [
+    ROOT / "README.md",
+    ROOT / "netem/conform/README.md",
+    *sorted(LABS.glob("*/README.md")),
+]
 FABRICLAB = (sys.executable, "-m", "netem")
 
 

@@ -1,0 +1,193 @@
+"""`fabriclab conform`: which clauses an endpoint keeps, ours or somebody else's."""
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from netem.cli import options, show
+
+if TYPE_CHECKING:
+    from netem.conform.endpoint import Target
+    from netem.conform.notation import Case
+    from netem.conform.suite import Result
+
+
+@click.command()
+@click.option(
+    "--target", default="sim", metavar="sim", help="Who is judged.", show_default=True
+)
+@click.option(
+    "--filter",
+    "patterns",
+    multiple=True,
+    metavar="PATTERN",
+    help="Cases or clauses: 'roce/R*'.",
+)
+@click.option("--list", "listing", is_flag=True, help="List clauses and their cases.")
+@click.option("--strict", is_flag=True, help="Clauses that say SHOULD count as failures, too.")
+@click.option("--slow", is_flag=True, help="Also cases that wait for long.")
+@click.option(
+    "--cases",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="Cases of your own: files *.case in this folder, in place of the built-in ones.",
+)
+@click.option("--junit", type=click.Path(path_type=Path), help="Write the result as JUnit XML.")
+@click.option("--markdown", type=click.Path(path_type=Path), help="Write a table of clauses.")
+@click.option("--dry-run", is_flag=True, help="Print what the cases would say; run nothing.")
+@options.output_options
+@options.exit_codes
+def command(
+    *,
+    target: str,
+    patterns: tuple[str, ...],
+    listing: bool,
+    strict: bool,
+    slow: bool,
+    folder: Path | None,
+    junit: Path | None,
+    markdown: Path | None,
+    dry_run: bool,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Judge an endpoint, clause by clause.
+
+    A scripted peer sends, and looks at what it is answered.
+    Targets: sim, our machine in virtual time. Each case leaves a folder with its capture and
+    its story. Exit code 1 where a clause that says MUST is broken.
+
+    Example:  fabriclab conform --filter 'roce/R*' --markdown matrix.md
+    """
+    from netem.capture.runfolder import RunFolder
+    from netem.conform import report, suite
+    from netem.conform.notation import NotationError
+
+    try:
+        every = suite.from_folder(folder) if folder is not None else suite.built_in()
+        cases = suite.choose(every, patterns)
+    except (NotationError, suite.NoCaseError) as error:
+        options.complain(str(error))
+        sys.exit(options.WRONG_USAGE)
+    if listing:
+        _list(cases, patterns, as_json)
+        return
+    if dry_run:
+        _print_cases(cases)
+        return
+    endpoint = _target(target)
+    where = RunFolder.create(f"conform-{target}", out).path
+    try:
+        results, interrupted = _run(cases, endpoint, where, slow=slow)
+    except NotationError as error:
+        options.complain(str(error))
+        sys.exit(options.WRONG_USAGE)
+    if junit is not None:
+        junit.write_text(report.junit(results, target))
+    if markdown is not None:
+        markdown.write_text(report.markdown([(target, results)]))
+    if as_json:
+        options.print_json(report.as_json(results, target, interrupted=interrupted))
+    else:
+        _print(results, target, where)
+    sys.exit(report.exit_code(results, strict=strict, interrupted=interrupted))
+
+
+def _target(name: str) -> "Target":
+    from netem.conform.sim import SimTarget
+
+    if name == "sim":
+        return SimTarget()
+    raise click.UsageError(f"--target {name}: legal is sim")
+
+
+def _run(
+    cases: "Sequence[Case]", target: "Target", where: Path, *, slow: bool
+) -> "tuple[list[Result], bool]":
+    """Return what was done, and whether that was cut short by Ctrl-C or SIGTERM."""
+    from netem.conform import suite
+    from netem.conform.script import Verdict
+
+    results: list[Result] = []
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with show.progress("conform", "cases") as progress:
+            for result in suite.run(cases, target, where, slow=slow):
+                results.append(result)
+                progress(len(results), len(cases))
+    except KeyboardInterrupt:
+        options.complain(f"interrupted after {len(results)} of {len(cases)} cases")
+        left = cases[len(results) :]
+        results += [suite.Result(case, Verdict.UNTESTED, "interrupted") for case in left]
+        return results, True
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return results, False
+
+
+def _list(cases: "Sequence[Case]", patterns: Sequence[str], as_json: bool) -> None:
+    from netem.conform.clauses import clauses
+
+    by_clause: dict[str, list[str]] = {}
+    for case in cases:
+        for name in case.clauses:
+            by_clause.setdefault(name, []).append(case.id)
+    chosen = [each for each in clauses().values() if not patterns or each.id in by_clause]
+    if as_json:
+        rows = [
+            {
+                "id": each.id,
+                "strength": each.strength.value,
+                "role": each.role,
+                "section": each.section,
+                "text": each.text,
+                "cases": by_clause.get(each.id, []),
+            }
+            for each in chosen
+        ]
+        options.print_json({"clauses": rows})
+        return
+    show.table(
+        "",
+        ("clause", "demands", "of", "cases", "what"),
+        (
+            (c.id, c.strength, c.role, len(by_clause.get(c.id, ())) or "none", c.text)
+            for c in chosen
+        ),
+    )
+
+
+def _print_cases(cases: "Sequence[Case]") -> None:
+    for case in cases:
+        wants = " ".join(f"{k}={v}" for k, v in case.wants.items())
+        click.echo(f"case {case.id} {case.title}" + (f"\nwith {wants}" if wants else ""))
+        for step in case.steps:
+            click.echo(f"    {step}")
+
+
+def _print(results: "Sequence[Result]", target: str, where: Path) -> None:
+    from netem.conform import report
+    from netem.conform.known import deviation
+    from netem.conform.script import Verdict
+
+    quiet = {Verdict.PASS}
+    show.table(
+        "",
+        ("case", "demands", "verdict", "why"),
+        (
+            (
+                each.case.id,
+                each.clause.strength,
+                each.verdict,
+                each.why + (f" [known: {known}]" if known else ""),
+            )
+            for each in results
+            if each.verdict not in quiet
+            for known in [deviation(target, each.case.id) if each.verdict == "fail" else ""]
+        ),
+    )
+    click.echo(f"{target}: {len(results)} cases: {report.summary(results)}; stories in {where}")

@@ -1,0 +1,125 @@
+"""The simulator as a target: our machine and a wire, in virtual time.
+
+What the peer sends is delivered at once; what the machine sends leaves when the peer next
+looks, so requests sent in one go arrive back to back. Time goes on while the peer waits.
+"""
+
+import random
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from ipaddress import ip_address
+
+from netem.conform.endpoint import Joined, Session, Side, StageError, Wants
+from netem.conform.own import OwnApplication
+from transports.clock import MS, Ns, S
+from transports.roce.device import Device, DeviceConfig
+from wire.ethernet import ETHERNET, VLAN, Ethernet, EtherType
+
+MACS = (
+    bytes.fromhex("020000000001"),
+    bytes.fromhex("020000000002"),
+)  # the peer's, the endpoint's
+ADDRESSES = {
+    4: (ip_address("198.18.0.1").packed, ip_address("198.18.0.2").packed),
+    6: (ip_address("fd00::1").packed, ip_address("fd00::2").packed),
+}
+PEER_VA, PEER_KEY = 0x5000_0000, 0x7700  # of the memory that the peer shows
+_DELAY: Ns = 1_000  # of the wire, one way
+_MOST_TURNS = 100_000  # at a look: more means a deadline that nothing changes
+
+
+class SimTarget:
+    """A port of ours per case, in no process and on no socket."""
+
+    name = "sim"
+
+    @contextmanager
+    def session(self, wants: Wants, number: int) -> Iterator[Session]:
+        device = Device(DeviceConfig((ADDRESSES[6][1], ADDRESSES[4][1])), random.Random(number))
+        wire = SimWire(device)
+        application = OwnApplication(device, wire.now)
+        wire.application = application
+        opened = application.open(asdict(wants))
+        peer_ip, own_ip = ADDRESSES[wants.ip]
+        ours = Side(MACS[0], peer_ip, 0x100000 + number, PEER_VA, PEER_KEY)
+        theirs = Side(MACS[1], own_ip, opened["qp_num"], opened["va"], opened["key"])
+        application.connect(peer_of(ours, theirs))
+        yield Session(Joined(wants, ours, theirs), wire, application, is_real=False)
+
+
+def peer_of(ours: Side, theirs: Side) -> dict[str, int | str]:
+    """Return what an application must know of the suite's end."""
+    return {
+        "ip": str(ip_address(ours.ip)),
+        "own_ip": str(ip_address(theirs.ip)),
+        "qp_num": ours.qp_num,
+        "va": ours.va,
+        "key": ours.key,
+    }
+
+
+class SimWire:
+    """Frames to and from one device."""
+
+    patience: Ns = 2 * S
+    quiet: Ns = 1 * MS
+
+    def __init__(self, device: Device) -> None:
+        self.application: OwnApplication | None = None
+        self._device = device
+        self._now: Ns = 0
+        self._out: deque[tuple[Ns, bytes]] = deque()
+
+    def now(self) -> Ns:
+        return self._now
+
+    def lateness(self) -> Ns:
+        return 0
+
+    def send(self, frame: bytes) -> None:
+        packet = _packet(frame)
+        if packet is not None:
+            self._device.receive(packet, self._now)
+
+    def receive(self, until: Ns) -> tuple[Ns, bytes] | None:
+        self._drain()
+        for _ in range(_MOST_TURNS):
+            if self._out:
+                break
+            due = self._device.deadline
+            if due is None or due > until - _DELAY:
+                self._now = max(self._now, until)
+                return None
+            self._now = max(self._now, due)
+            self._device.expire(self._now)
+            self._drain()
+        else:
+            raise StageError("simulator", f"the machine's deadline stays at {self._now} ns")
+        at, frame = self._out[0]
+        if at > until:
+            self._now = max(self._now, until)
+            return None
+        self._out.popleft()
+        self._now = max(self._now, at)
+        return at, frame
+
+    def _drain(self) -> None:
+        for outgoing in self._device.transmit(self._now):
+            packet = outgoing.packet
+            kind = EtherType.IPV4 if packet[0] >> 4 == 4 else EtherType.IPV6
+            frame = bytearray(ETHERNET.size)
+            Ethernet(MACS[0], MACS[1], kind).pack_into(frame)
+            self._out.append((self._now + _DELAY, bytes(frame) + bytes(packet)))
+        for event in self._device.events():
+            if self.application is not None:
+                self.application.take(event)
+
+
+def _packet(frame: bytes) -> bytes | None:
+    """Return the IP packet of a frame to the endpoint, with or without a tag."""
+    if frame[:6] != MACS[1]:
+        return None
+    tagged = frame[12:14] == EtherType.VLAN.to_bytes(2, "big")
+    return frame[ETHERNET.size + VLAN.size * tagged :]

@@ -1,0 +1,211 @@
+"""Single faults for our own machine: a line of one function, and what to put in its place.
+
+A fault is planted by compiling the function anew with the line changed, in the module that it
+is from, and putting it where the old one was. Nothing in the product knows of it.
+"""
+
+import inspect
+import textwrap
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from transports.roce.congestion.notification import NotificationPoint
+from transports.roce.credits import SendCredits
+from transports.roce.device import Device
+from transports.roce.memory import MemoryTable
+from transports.roce.messages import Message
+from transports.roce.port import Port, _row
+from transports.roce.qp import QueuePair
+from transports.roce.requester import Requester
+from transports.roce.responder import Responder
+from transports.roce.responses import Responses
+from transports.roce.retries import Retries
+from transports.roce.saved import Saved, SavedRing
+from transports.roce.templates import Ipv6Template, mask_v4
+from transports.roce.uc import UcReceiver, UcSender
+from transports.roce.ud import UdReceiver
+
+
+class Fault(NamedTuple):
+    """One fault: what people would call it, the case that must fail, and where it is."""
+
+    name: str
+    case: str
+    function: object
+    old: str
+    new: str
+
+
+class _Swap(NamedTuple):
+    owner: object
+    name: str
+    old: object
+    new: object
+
+
+FAULTS = [
+    # packets
+    Fault("ICRC over the wrong bytes", "roce/W1.v6", Ipv6Template.head,
+          "crc32(mask_v6(head), LRH_CRC)", "crc32(head, LRH_CRC)"),
+    Fault("ICRC not checked", "roce/W2.bit-31", Device._receive_packet,
+          "return RefusalReason.ICRC", "return self._deliver(admitted, arrival, now)"),
+    Fault("TTL counted into the ICRC", "roce/W3.v4", mask_v4, "masked[8] = 0xFF", "pass"),
+    Fault("transport version ignored", "roce/W15.1", _row, "arrival.bits & 0x0F", "False"),
+    Fault("destination address ignored", "roce/W25", Port._admit,
+          "destination != ah.local_ip or destination not in self.gids", "False"),
+    Fault("source address ignored", "roce/W24", Port._admit, "source != ah.remote_ip", "False"),
+    Fault("P_Key ignored", "roce/W19.0x1234", Port._admit,
+          "return RefusalReason.P_KEY", "pass"),
+    # responder
+    Fault("wrong MSN after a duplicate", "roce/R20.count", Responder._duplicate,
+          "self._stats.duplicates += 1", "self.msn += 1"),
+    Fault("duplicate executed again", "roce/R20", Responder._duplicate,
+          "self._stats.duplicates += 1",
+          "request.opcode == 10 and self._EXECUTE[10](self, request)"),
+    Fault("ACK of a duplicate has its own PSN", "roce/R20", Responder._duplicate,
+          "psn_add(self.expected_psn, -1)", "request.psn"),
+    Fault("NAK twice per gap", "roce/R17", Responder._ahead, "self._is_refusing:", "False:"),
+    Fault("NAK has the PSN that came", "roce/R16", Responder._ahead,
+          "Answer(self.expected_psn,", "Answer(self.expected_psn + 1,"),
+    Fault("a new gap gets no NAK", "roce/R18", Responder._executed,
+          "self._is_refusing = False", "pass"),
+    Fault("MSN counts the FIRST", "roce/R5", Responder._write,
+          "self._message = Inbound(", "self._count_message(); self._message = Inbound("),
+    Fault("ACK without being asked", "roce/R2", Responder._executed,
+          "word >= ACK_REQ", "True"),
+    Fault("talks after an RNR NAK", "roce/R14", Responder._not_ready,
+          "self._is_refusing = True", "pass"),
+    Fault("RNR timer is always 0", "roce/R13.timer-12", Responder._not_ready,
+          "self.min_rnr_timer", "0"),
+    Fault("MSN of a READ counts at its end", "roce/R22", Responder._read,
+          "self._count_message()", "pass"),
+    Fault("READ takes one PSN", "roce/R26", Responder._read,
+          "self._executed(request.psn, span)", "self._executed(request.psn, 1)"),
+    Fault("zero-length WRITE checks its key", "roce/R6", Responder._write,
+          "if length:", "if True:"),
+    Fault("QP rights ignored", "roce/R40.write", Responder._write,
+          "not self.access & _REMOTE_WRITE", "False"),
+    Fault("region rights ignored", "roce/R41.right", MemoryTable.remote,
+          "grant.access & right", "True"),
+    Fault("protection domain ignored", "roce/R41.foreign", MemoryTable.remote,
+          "grant.pd != pd", "False"),
+    Fault("RETH length not compared", "roce/R49.9", Responder._write,
+          "size == length <= self._mtu", "size <= self._mtu"),
+    Fault("SEND FIRST of any size", "roce/R46.first-4", Responder._send,
+          "size != self._mtu", "False"),
+    Fault("empty LAST taken", "roce/R48.write", Responder._continue,
+          "0 < size", "0 <= size"),
+    Fault("two gigabytes and more", "roce/R50.0xffffffff", Responder._write,
+          "length > MAX_MESSAGE", "False"),
+    Fault("SEND too long is an operational error", "roce/R51", Responder._fail_receive,
+          "status is WcStatus.LOC_LEN_ERR", "False"),
+    Fault("atomic alignment ignored", "roce/R35", Responder._atomic, "va % 8", "False"),
+    Fault("compare-and-swap always swaps", "roce/R33", Responder._atomic,
+          "original == compare", "True"),
+    Fault("fetch-and-add saturates", "roce/R32", Responder._atomic,
+          "(original + swap_add) & _U64", "min(original + swap_add, _U64)"),
+    Fault("duplicate READ with any key", "roce/R30.key", Saved.is_asked_again,
+          "r_key == self.r_key", "True"),
+    Fault("more READs than agreed", "roce/R57", SavedRing.has_room.fget,
+          "return len(ring) > 0 and", "return True or"),
+    Fault("invalidate forgotten", "roce/R53", Responder._complete,
+          "self._memory.invalidate(r_key)", "pass"),
+    Fault("ACK overtakes a READ response", "roce/R60", Responses.acknowledge,
+          "queue.append(Answer", "queue.appendleft(Answer"),
+    Fault("FIRST inside a message taken", "roce/R38.first", Responder._write,
+          "self._message is not None", "False"),
+    Fault("alive after an error NAK", "roce/R44", QueuePair._enter_error,
+          "self.takes_requests = self.takes_responses = False", "pass"),
+    Fault("communication established not told", "roce/R62", QueuePair.receive,
+          "not self._comm_established", "False"),
+    # requester
+    Fault("RETH has the length of its packet", "roce/Q3", Message._reth,
+          "self.length", "min(self.length, self.mtu)"),
+    Fault("last packet does not ask", "roce/Q4.write", Message.burst,
+          "self.data.read(offset, self.length - offset), mtu, True",
+          "self.data.read(offset, self.length - offset), mtu, False"),
+    Fault("an ACK inside completes the message", "roce/Q8", Requester._acknowledge,
+          "if message.stop > stop:", "if False:"),
+    Fault("timeout four times too early", "roce/Q10", Requester._arm,
+          "now + timeout", "now + timeout // 4"),
+    Fault("one retry too many", "roce/Q11", Retries.progress,
+          "self.retries_left = self.retry_cnt", "self.retries_left = self.retry_cnt + 1"),
+    Fault("progress does not restore the retries", "roce/Q12", Requester._progress,
+          "self._retries.progress(now)", "pass"),
+    Fault("RNR time halved", "roce/Q17", Requester._receive_nak,
+          "RNR_TIMER_NS[code]", "RNR_TIMER_NS[code] // 2"),
+    Fault("NAK 0x62 taken for 0x63", "roce/Q21", Requester._receive_nak,
+          "_FATAL.get(code, WcStatus.REM_OP_ERR)", "WcStatus.REM_OP_ERR"),
+    Fault("ghost ACK taken", "roce/Q30", Requester.receive_ack,
+          "return self._ghost()", "acked = self._top - 1"),
+    Fault("READ asked again from its start", "roce/Q26", Message._request,
+          "done = (psn - self.start) * self.mtu", "done = 0"),
+    Fault("no implied NAK", "roce/Q28", Requester._implied_nak,
+          "self._go_back(Cause.IMPLIED_NAK, now)", "pass"),
+    Fault("one READ too many open", "roce/Q33", Requester._start,
+          "<= self._open_responses", "< self._open_responses"),
+    Fault("fence ignored", "roce/Q34", Requester._start, "wr.fence", "False"),
+    Fault("one credit too many", "roce/Q36", SendCredits.may_start,
+          "self.limit + 1", "self.limit + 2"),
+    Fault("unsignaled completes", "roce/Q42", Requester._retire, "wr.signaled", "True"),
+    # other services, congestion
+    Fault("UC packets ask", "roce/U1.sender", UcSender.next_burst,
+          "ack_req=False", "ack_req=True"),
+    Fault("UC goes on behind a hole", "roce/U2", UcReceiver.receive,
+          "request.psn != self.expected_psn", "False"),
+    Fault("Q_Key ignored", "roce/U6", UdReceiver.receive, "q_key !=", "None is"),
+    Fault("two CNPs per interval", "roce/N1.once", NotificationPoint.receive_marked,
+          "now >= self._quiet_until", "True"),
+    Fault("SQD starts new messages", "roce/S7", Requester._start,
+          "self.is_draining", "False"),
+]  # fmt: skip
+
+
+@contextmanager
+def planted(fault):
+    """Have one fault in the machine for as long as the block lasts."""
+    swaps = list(_swaps(fault.function, _changed(fault)))
+    assert swaps, f"{fault.name}: nobody has that function"
+    for swap in swaps:
+        _put(swap.owner, swap.name, swap.new)
+    try:
+        yield
+    finally:
+        for swap in swaps:
+            _put(swap.owner, swap.name, swap.old)
+
+
+def _changed(fault):
+    """Return the function with the fault, in the names of its module."""
+    function = fault.function
+    source = textwrap.dedent(inspect.getsource(function))
+    assert fault.old in source, f"{fault.name}: {fault.old!r} is not in {function.__qualname__}"
+    scope = {}
+    changed = source.replace(fault.old, fault.new, 1)
+    exec(compile(changed, f"<{fault.name}>", "exec"), function.__globals__, scope)
+    return scope[function.__name__]
+
+
+def _swaps(function, changed):
+    """Yield every place that holds the function: its class or module, and tables of it."""
+    module = inspect.getmodule(function)
+    holder = module
+    for part in function.__qualname__.split(".")[:-1]:
+        holder = getattr(holder, part)
+    for name, value in vars(holder).items():
+        if value is function:
+            yield _Swap(holder, name, value, changed)
+        elif isinstance(value, property):
+            if value is changed or value.fget is function:
+                yield _Swap(holder, name, value, changed)
+        elif isinstance(value, dict) and function in value.values():
+            for key, entry in value.items():
+                if entry is function:
+                    yield _Swap(value, key, entry, changed)
+
+
+def _put(owner, name, value):
+    if isinstance(owner, dict):
+        owner[name] = value
+    else:
+        setattr(owner, name, value)
