@@ -20,6 +20,8 @@ from netem.host.ways import Ways
 from netem.impair.departure import NO_META, FrameMeta
 from netem.topology.plan import NodePlan, PortPlan
 from transports.clock import Ns
+from transports.mrc.flows import MAX_FLOWS
+from transports.mrc.flows import Flow as MrcFlow
 from transports.neighbour import Resolver
 from transports.roce.device import Device, DeviceConfig
 from transports.roce.flows import Flow
@@ -52,6 +54,8 @@ class Nic(TypingProtocol):
     """What takes the MRC packets of all ports of a host."""
 
     def receive(self, packet: ReadBuffer, qp_num: int, now: Ns) -> None: ...
+    def flow(self, packet: ReadBuffer) -> MrcFlow | None: ...
+    def take(self, flow: MrcFlow, packet: memoryview, now: Ns) -> bool | None: ...
 
 
 class FrameRefusal(Enum):
@@ -92,6 +96,7 @@ class HostPort:
         self._headers: dict[tuple[int, bytes], bytes] = {}
         # Flows of packets over IPv6, by the bytes of the frame up to the PSN
         self._flows: dict[bytes, Flow] = {}
+        self._mrc_flows: dict[bytes, MrcFlow] = {}  # the same of MRC
         self._head = ETHERNET.size + self._shift + IPV6.size + UDP.size + BTH.size - 4
         ipv4, ipv6 = address(plan.ipv4), address(plan.ipv6)
         self.device = Device(
@@ -126,8 +131,10 @@ class HostPort:
         """
         # bench: rc-frame, sim. Most frames begin as others did that have passed every check.
         size, shift = len(frame), self._shift
-        if self.nic is not None and self._receive_mrc(self.nic, frame, now):
-            return False
+        if self.nic is not None:
+            quiet = self._receive_mrc(self.nic, frame, now)
+            if quiet is not None:
+                return quiet
         self.is_idle = False
         flow = self._flows.get(bytes(frame[: self._head]))
         if flow is not None and self._head + 4 <= size <= self._most:
@@ -156,23 +163,36 @@ class HostPort:
         self.receive_clearly(frame, now)
         return False
 
-    def _receive_mrc(self, nic: Nic, frame: ReadBuffer, now: Ns) -> bool:
-        """Take an MRC packet over IPv6; False for what goes another way."""
+    def _receive_mrc(self, nic: Nic, frame: ReadBuffer, now: Ns) -> bool | None:
+        """Take an MRC packet over IPv6; None for what goes another way."""
+        # bench: mrc. Most frames begin as others did that have passed every check.
+        head = bytes(frame[: self._head])
+        flow = self._mrc_flows.get(head)
+        if flow is not None and len(frame) <= self._most:
+            quiet = nic.take(flow, memoryview(frame)[14 + self._shift :], now)
+            if quiet is not None:
+                return quiet
         if not self._mrc_size <= len(frame) <= self._most:
-            return False
+            return None
         dst, ethertype, first, protocol, port, opcode, qp_num = FAST_MRC.unpack_from(
             frame, self._shift
         )
         is_mrc = opcode >= MRC_CLASS and port in PORTS and protocol == 17
         if not is_mrc or ethertype != EtherType.IPV6 or first >> 4 != 6:
-            return False
+            return None
         if self._shift:
             dst, tag, tci = TAG.unpack_from(frame)
             dst = dst if tag == 0x8100 and tci & 0xFFF == self._vlan else None
         if dst != self._mac:
-            return False
-        nic.receive(memoryview(frame)[14 + self._shift :], qp_num & 0xFFFFFF, now)
-        return True
+            return None
+        packet = memoryview(frame)[14 + self._shift :]
+        nic.receive(packet, qp_num & 0xFFFFFF, now)
+        flow = nic.flow(packet)
+        if flow is not None:
+            if len(self._mrc_flows) >= MAX_FLOWS:
+                self._mrc_flows.clear()
+            self._mrc_flows[head] = flow
+        return False
 
     def receive_behind(self, head: bytes, frame: bytes, now: Ns) -> bool:
         """Do as `receive` with a frame that begins with `head`, whatever its own bytes say.

@@ -42,7 +42,11 @@ class Agenda:
 
     def sent(self, *, anything: bool) -> None:
         """Take notice of whether it had something: its next turn is after the others' then."""
-        sender = self._listed.popleft()
+        listed = self._listed
+        if anything and len(listed) == 1:
+            self._moved[listed[0].qp_num] = listed[0]
+            return
+        sender = listed.popleft()
         self._moved[sender.qp_num] = sender
         sender.is_listed = anything
         if anything:

@@ -25,6 +25,7 @@ MASK24 = 0xFFFFFF
 # BTH | METH | TSETH | RETH, and without a TSETH
 WRITE_TS = Struct("!BBHIIHHHHQII")
 WRITE_BARE = Struct("!BBHIIHHQII")
+_SACK = Struct("!I" + SETH.format.removeprefix("!"))  # the last word of a BTH | SETH
 _TSETH_RESERVED = 0x7FF0
 _BTH_RESERVED = 0x4F000000  # R and the four bits before the PSN
 _SETH_RESERVED = 0xFF9D  # all but m and pr
@@ -123,16 +124,33 @@ def sack_of(body: memoryview) -> tuple[Seth, bool, bool]:
 
     Raise DecodeError as `MrcPacket.unpack` does.
     """
-    _, bits, _, qp, psn = BTH.unpack_from(body)
+    bits = body[1]
     if bits & 0x0F:
         raise FieldError("BTH.TVer", bits & 0x0F, "0x0")
-    seth = Seth.unpack_from(body, BTH.size)
+    if len(body) < BTH.size + SETH.size:
+        raise TruncatedError("SETH", SETH.size, len(body) - BTH.size)
     stop = BTH.size + SETH.size + (bits >> 4 & 3)
     if len(body) < stop:
         raise TruncatedError("pad", stop, len(body))
-    first, _, _, _, _, cack, _, _, _, _, _, ooo, _ = SETH.unpack_from(body, BTH.size)
-    reserved = qp >> 24 | psn & _BTH_RESERVED | first & _SETH_RESERVED | cack >> 24
-    return seth, psn & RTX != 0, (reserved | ooo & 0x8000) != 0
+    seth, rtx, has_reserved = sack_at(body, BTH.size - 4)
+    return seth, rtx, has_reserved or body[4] != 0
+
+
+def sack_at(packet: memoryview, offset: int) -> tuple[Seth, bool, bool]:
+    """Do as `sack_of` with what stands from the last word of a BTH on, which is long enough."""
+    (
+        psn, bits, ack_psn_offset, entropy, spdcid, dpdcid, cack, cc, mpr, sack_offset,
+        sack_bitmap, stamp, ooo_count, received,
+    ) = _SACK.unpack_from(packet, offset)  # fmt: skip
+    fields = (
+        cack & MASK24, ack_psn_offset, sack_offset, sack_bitmap,
+        entropy, spdcid, dpdcid, bits >> 5 & 3, bits & 2 != 0, mpr,
+        stamp, ooo_count & 0x7FFF,
+        received >= 1 << 31, received >> 24 & 0x7F, received & MASK24, cc >> 4, cc & 0xF,
+    )  # fmt: skip
+    seth: Seth = tuple.__new__(Seth, fields)  # hot: a call less
+    reserved = psn & _BTH_RESERVED | bits & _SETH_RESERVED | cack >> 24 | ooo_count & 0x8000
+    return seth, psn & RTX != 0, reserved != 0
 
 
 def cut_of(frame: Frame, options: WireOptions) -> Cut | RefusalReason:

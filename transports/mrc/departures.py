@@ -13,6 +13,7 @@ from transports.mrc.responder import Nack
 from transports.mrc.sack import Sack
 from wire.mrc.opcodes import ENDPOINT_QP, MrcOpcode
 
+_MIDDLE = MrcOpcode.WRITE_MIDDLE
 MAX_ROUTES = 4096  # kept by a queue pair: one per EV, and one per EV of the peer
 
 
@@ -45,12 +46,16 @@ class Departures:
         stats.packets += 1
         trimmable = config.trimming and peer.trim_nack
         if isinstance(out, WriteOut):
-            route = self._route(qp, out.ev, peer.udp_dport)
-            packet = renderer.write(
-                out, peer.qp_num, route, trimmable=trimmable, timestamps=config.timestamps
-            )
+            udp_dport, transmission = peer.udp_dport, out.transmission
+            key = out.ev << 16 | udp_dport
+            route = qp.routes.get(key) or self._route(qp, out.ev, udp_dport)
+            if transmission == 1 and out.opcode is _MIDDLE and config.timestamps:
+                packet = renderer.middle(out, peer.qp_num, route, trimmable=trimmable)
+            else:
+                packet = renderer.write(
+                    out, peer.qp_num, route, trimmable=trimmable, timestamps=config.timestamps
+                )
             stats.payload_bytes += out.size
-            transmission = out.transmission
             stats.retransmissions += transmission > 1
             fields = (
                 packet, route.plane, qp.qp_num, out.opcode, out.psn, out.ev, transmission,

@@ -62,6 +62,11 @@ class InMessages:
     def unwrap(self, msn: int) -> int:
         return unwrap16(msn, self.completed)
 
+    def open_one(self, msn: int) -> InMessage | None:
+        """Return a message of which a packet has come, by its 16 bits."""
+        completed = self.completed
+        return self._open.get(completed + (msn - completed & 0xFFFF))
+
     def violation(self, opcode: int, payload: int, length: int) -> str | None:
         """Return how a packet by itself breaks the rules. 12.8, step 4."""
         mtu = self._mtu

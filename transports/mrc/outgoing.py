@@ -17,12 +17,14 @@ class OutMessage:
     """One WRITE, and the packets that it makes."""
 
     __slots__ = ("_data", "_mtu", "first_psn", "has_imm", "length", "msn", "packets", "rqmsn",
-                 "started", "wr")  # fmt: skip
+                 "started", "view", "wr")  # fmt: skip
 
     def __init__(self, wr: SendWr, data: ScatterGather | bytes, mtu: int) -> None:
         self.wr = wr
         self._data = data
         self._mtu = mtu
+        # All bytes, where they lie in one place
+        self.view = memoryview(data) if isinstance(data, bytes) else data.single
         self.has_imm = wr.opcode is WrOpcode.RDMA_WRITE_WITH_IMM
         self.length = wr.length
         self.packets = max(1, -(-self.length // mtu))
@@ -51,8 +53,9 @@ class OutMessage:
         """Return the bytes of a packet, as they are now."""
         start = index * self._mtu
         size = min(self._mtu, self.length - start)
-        if isinstance(self._data, bytes):
-            return memoryview(self._data)[start : start + size]
+        if self.view is not None:
+            return self.view[start : start + size]
+        assert not isinstance(self._data, bytes)
         return self._data.read(start, size)
 
     def payload_size(self, index: int) -> int:
@@ -72,6 +75,8 @@ class OutMessages:
     def __init__(self, start_psn: int) -> None:
         self._posted: deque[OutMessage] = deque()  # not begun
         self._sent: deque[OutMessage] = deque()  # begun and not counted, oldest first
+        # The one that was begun last, unless it is counted
+        self.begun: OutMessage | None = None
         self.acknowledged = 0  # messages that a Transport ACK has counted: the next one's MSN
         self.last_acknowledged_psn = start_psn - 1
         self._next_msn = 0
@@ -109,6 +114,7 @@ class OutMessages:
             self._next_rqmsn += 1
             self._imms += 1
         self._sent.append(message)
+        self.begun = message
 
     @property
     def has_new_data(self) -> bool:
@@ -135,6 +141,8 @@ class OutMessages:
             self.acknowledged += 1
             self.last_acknowledged_psn = message.last_psn
             done.append(message)
+        if not self._sent:
+            self.begun = None
         return done
 
     def find(self, msn: int) -> OutMessage | None:
@@ -148,4 +156,5 @@ class OutMessages:
         self._sent.clear()
         self._posted.clear()
         self._imms = 0
+        self.begun = None
         return rest

@@ -88,6 +88,7 @@ class QueuePair:
         self.state = QpState.RESET
         self.stats = QpStats()
         self.is_listed = False  # the agenda's
+        self.generation = 0  # another one: what was found out about packets may not hold
         self._memory = memory
         self._events = events
         self._counts = counts
@@ -125,6 +126,7 @@ class QueuePair:
         the table; ValueError for a value out of range. Nothing has changed then.
         """
         check_transition(self.state, state, attributes)
+        self.generation += 1
         if state is QpState.RESET:
             self.part()
             self._forget()
@@ -330,9 +332,14 @@ class QueuePair:
             answer = self.responder.next_answer()
             if answer is not None:
                 return answer
-        if self.requestor is None or self.state is not QpState.RTS:
+        requestor = self.requestor
+        if requestor is None or self.state is not QpState.RTS:
             return None
-        return self.requestor.next_probe(now, room) or self.requestor.next_write(now, room)
+        return (
+            requestor.next_middle(now, room)
+            or requestor.next_probe(now, room)
+            or requestor.next_write(now, room)
+        )
 
     @property
     def deadline(self) -> Ns | None:
@@ -370,6 +377,7 @@ class QueuePair:
     def _fail(self, status: WcStatus, detail: str, now: Ns) -> None:
         """Go to ERROR: flush both queues. A responder that failed goes on telling why."""
         self.state = QpState.ERROR
+        self.generation += 1
         if self.requestor is not None:
             self.requestor.fail(WcStatus.WR_FLUSH_ERR, detail)
         for wr in self._receives.empty():

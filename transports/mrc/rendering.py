@@ -6,6 +6,7 @@ since packets of one kind on one EV differ from the BTH on alone.
 """
 
 from dataclasses import dataclass, field
+from struct import Struct
 
 from transports.mrc.arrivals import WRITE_BARE, WRITE_TS
 from transports.mrc.classes import ECT0, Dscp
@@ -28,6 +29,8 @@ from wire.udp import UDP
 
 _PAD = (b"", b"\0\0\0", b"\0\0", b"\0")  # by length modulo 4
 _OVERHEAD = UDP.size + ICRC.size
+# Last word of the BTH | METH | TSETH | RETH
+_MIDDLE = Struct("!IHHHHQII")
 _P_KEY = 0xFFFF
 _SACK_SIZE = BTH.size + SETH.size
 _CONTROL = Dscp.CONTROL << 2
@@ -46,6 +49,8 @@ class Route:
     udp_dport: int
     plane: int
     heads: dict[int, Head] = field(default_factory=dict)  # by class and length
+    # Up to the PSN, of packets in the middle of messages, and the ICRC's state behind it
+    middle: Head | None = None
 
 
 class Renderer:
@@ -97,6 +102,37 @@ class Renderer:
         else:
             dscp = Dscp.TRIMMABLE if out.transmission == 1 else Dscp.TRIMMABLE_RETX
         return self._packet(route, dscp << 2 | ECT0, middle, payload, _PAD[size & 3])
+
+    def middle(self, out: WriteOut, dest_qp: int, route: Route, *, trimmable: bool) -> bytes:
+        """Return what `write` does of a packet in the middle of a message, with a timestamp.
+
+        That is nearly every packet: its head is made once for each EV, and behind it come one
+        `Struct`, the payload, and the ICRC. It was not sent before.
+        """
+        # bench: mrc. `write` is the definition; a test holds the two together.
+        message, index, _, psn, _, stamp, ack_req, _, size, _ = out
+        data, crc = route.middle or self._middle_head(out, dest_qp, route, trimmable=trimmable)
+        start, wr = index * size, message.wr
+        view = message.view
+        payload = message.payload(index) if view is None else view[start : start + size]
+        rest = _MIDDLE.pack(
+            psn | A | TS if ack_req else psn | TS,
+            message.rqmsn & 0xFFFF if message.has_imm else 0, message.msn & 0xFFFF,
+            stamp, FTYPE, wr.remote_addr + start, wr.r_key, message.length,
+        )  # fmt: skip
+        icrc = crc32(payload, crc32(rest, crc)) if self._options.icrc else NO_ICRC
+        return b"".join((data, rest, payload, ICRC.pack(icrc)))
+
+    def _middle_head(
+        self, out: WriteOut, dest_qp: int, route: Route, *, trimmable: bool
+    ) -> Head:
+        traffic_class = (Dscp.TRIMMABLE if trimmable else Dscp.NO_TRIM) << 2 | ECT0
+        to = Destination(route.local, route.remote, route.ev, route.udp_dport, traffic_class)
+        head = self._encapsulation.head(to, _OVERHEAD + WRITE_TS.size + out.size)
+        masked = BTH.pack(out.opcode, 0, _P_KEY, dest_qp | 0xFF000000, 0)[:-4]
+        bth = BTH.pack(out.opcode, 0, _P_KEY, dest_qp, 0)[:-4]
+        route.middle = Head(head.data + bth, crc32(masked, head.crc))
+        return route.middle
 
     def probe(
         self, out: ProbeOut, qp_num: int, dest_qp: int, route: Route, *, trimmable: bool

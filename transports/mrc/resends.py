@@ -14,11 +14,13 @@ class ResendQueue:
     """Lost packets, each once: the oldest gap first."""
 
     def __init__(self) -> None:
+        self.is_idle = True  # nothing was added since `first` found nothing
         self._ready: list[tuple[int, Sent]] = []  # heap by PSN
         self._waiting: list[tuple[Ns, int, Sent]] = []  # heap by time
 
     def add(self, sent: Sent, not_before: Ns | None = None) -> None:
         """Queue a packet that was declared lost, for now or for later."""
+        self.is_idle = False
         if not_before is None:
             heappush(self._ready, (sent.psn, sent))
         else:
@@ -31,6 +33,7 @@ class ResendQueue:
         ready = self._ready
         while ready and (ready[0][1].is_acked or not ready[0][1].is_lost):
             heappop(ready)
+        self.is_idle = not ready and not self._waiting
         return ready[0][1] if ready else None
 
     def release(self, now: Ns) -> None:

@@ -71,11 +71,17 @@ class SackGenerator:
         self._spdcid, self._dpdcid = numbers
         self._threshold = threshold
         self._run_limit = always_skip_run
+        self.counts_runs = always_skip_run is not None
         self._service_time = service_time
         self._counter = 0  # bytes since the last SACK
         self._unreported_since: Ns | None = None
         self._last: Trigger | None = None
         self._runs: OrderedDict[int, int] = OrderedDict()  # EV to marks in a row
+
+    @property
+    def has_unreported(self) -> bool:
+        """Say whether something waits to be reported."""
+        return self._unreported_since is not None
 
     def arrived(self, trigger: Trigger, payload: int) -> bool:
         """Count a new packet that was marked; say whether a SACK is due."""

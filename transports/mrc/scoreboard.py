@@ -81,6 +81,18 @@ class Scoreboard:
         sent.is_lost = False
         self.inflight += sent.size
 
+    def send(  # noqa: PLR0917 - hot: keywords cost
+        self, message: OutMessage, index: int, size: int, ev: int, stamp: int, now: Ns
+    ) -> Sent:
+        """Do as `add` and `transmitted` do for the next PSN."""
+        psn = self.next_psn
+        order = self._orders = self._orders + 1
+        sent = self._records[psn] = Sent(psn, message, index, size, ev, now, stamp, order, 1)
+        self.next_psn = psn + 1
+        self.unacked += 1
+        self.inflight += size
+        return sent
+
     def find(self, psn: int) -> Sent | None:
         """Return the record of a PSN above the cumulative one that was sent."""
         return self._records.get(psn)
@@ -99,34 +111,41 @@ class Scoreboard:
         """
         new: list[Sent] = []
         records = self._records
-        while self.cack < cack:
-            self.cack += 1
-            sent = records.pop(self.cack)
-            if not self._acked & 1:
+        if cack > self.cack:
+            for psn in range(self.cack + 1, cack + 1):
+                sent = records.pop(psn)
+                if not sent.is_acked:
+                    self._settle(sent)
+                    new.append(sent)
+            self._acked >>= cack - self.cack
+            self.cack = cack
+        lowest = self.cack + 1
+        if base < lowest:
+            bitmap >>= lowest - base
+            base = lowest
+        # As few as the SACK has, whatever the window: marks above it are not looked at.
+        fresh = bitmap & ~(self._acked >> base - lowest)
+        if fresh:
+            self._acked |= fresh << base - lowest
+            while fresh:
+                bit = fresh & -fresh
+                sent = records[base + bit.bit_length() - 1]
                 self._settle(sent)
                 new.append(sent)
-            self._acked >>= 1
-        shift = base - self.cack - 1
-        bits = bitmap << shift if shift >= 0 else bitmap >> -shift
-        fresh = bits & ~self._acked
-        self._acked |= bits
-        while fresh:
-            lowest = fresh & -fresh
-            sent = records[self.cack + lowest.bit_length()]
-            self._settle(sent)
-            new.append(sent)
-            fresh ^= lowest
-        if self._acked & 1:  # bits that a SACK could set closed the gap
-            self._advance()
+                fresh ^= bit
+            if self._acked & 1:  # bits that a SACK could set closed the gap
+                self._advance()
         top = self.cack + self._acked.bit_length()
         self.highest_acked = max(self.highest_acked, top)
         return new
 
     def _advance(self) -> None:
-        while self._acked & 1:
-            self._acked >>= 1
-            self.cack += 1
-            del self._records[self.cack]
+        acked = self._acked
+        run = (~acked & acked + 1).bit_length() - 1  # trailing ones
+        for psn in range(self.cack + 1, self.cack + 1 + run):
+            del self._records[psn]
+        self._acked >>= run
+        self.cack += run
 
     def _settle(self, sent: Sent) -> None:
         if not sent.is_lost:

@@ -99,7 +99,7 @@ def test_an_ev_that_was_never_used_is_counted():
     engine.take_back_loss(0xDEAD)
     engine.on_always_skip(0xDEAD)
     assert engine.counters.unknown_evs == 4
-    engine.on_acknowledged(0xDEAD, 0)
+    engine.on_acknowledged([0xDEAD], 0)
     engine.on_probe_answer(0xDEAD, 0, 0)
     assert not told(engine)
 
@@ -175,7 +175,7 @@ def test_a_loss_is_forgiven_after_two_rounds():
     for _ in range(10):
         engine.on_lost(A, LossRule.L2, 0)
         take(engine, 4 * 3)
-        engine.on_acknowledged(A, 0)
+        engine.on_acknowledged([A], 0)
         take(engine, 4)
     assert engine.state_of(A) is GOOD
 
@@ -364,7 +364,7 @@ def happen(engine, rng, evs, now):
         case 4:
             engine.on_lost(one, rng.choice(list(LossRule)), now)
         case 5:
-            engine.on_acknowledged(one, now)
+            engine.on_acknowledged([one], now)
         case 6:
             (engine.deny if rng.random() < 0.1 else engine.allow)(one)
         case 7:

@@ -184,6 +184,7 @@ class Run:
             start=(1 << 16) * 128 - 50 * US if top else rng.randrange(10 * MS),
             traces=rng.random() < 0.3,
             port_status_interval=5 * MS if self.planes > 1 else None,
+            knows_flows=seed % 2 == 0,
         )
         for end in world.ends if top else ():
             messages, arriving = end.qp.requestor.messages, end.qp.responder.messages

@@ -13,6 +13,7 @@ from transports.clock import US
 from transports.mrc.attributes import Peer, QpState
 from transports.mrc.config import QpConfig
 from transports.mrc.device import Device, DeviceConfig
+from transports.mrc.flows import PSN_AT
 from transports.mrc.nscc import NsccConfig
 from transports.mrc.paths import PathsConfig
 from transports.mrc.profiles import STEV32
@@ -157,6 +158,7 @@ class End:
         self.device, self.qp, self.region, self.source = device, qp, region, source
         self.events = []
         self.sent = []
+        self.flows = {}
 
     @property
     def completions(self):
@@ -197,10 +199,12 @@ class World:
         port_status_interval=None,
         keep_sent=False,
         base_rtt=R,
+        knows_flows=False,
     ):
         self.now = start
         self.turns = 0
         self.keep_sent = keep_sent
+        self.knows_flows = knows_flows
         self.checks = []  # called with (world, end, outgoing) for each packet
         self.happenings = []  # heap of (time, number, function)
         rng = random.Random(seed)
@@ -310,11 +314,21 @@ class World:
         for host, link in enumerate(self.links):
             end = self.ends[1 - host]
             for packet in link.due(self.now):
-                end.device.receive(packet, self.now)
+                self.receive(end, packet)
                 end.events += end.device.events()
         for end in self.ends:
             end.device.expire(self.now)
         return True
+
+    def receive(self, end, packet):
+        """Let a device have a packet: by its flow, where it `knows_flows`, as a host does."""
+        device, head = end.device, packet[:PSN_AT]
+        flow = end.flows.get(head) if self.knows_flows else None
+        if flow is not None and device.take(flow, memoryview(packet), self.now) is not None:
+            return
+        device.receive(packet, self.now)
+        if self.knows_flows and (flow := device.flow(packet)) is not None:
+            end.flows[head] = flow
 
     def run(self, until=None, *, settled=None):
         """Step until time `until`, or until `settled()` says so, or nothing is left to do."""

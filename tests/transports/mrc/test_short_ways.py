@@ -1,0 +1,123 @@
+"""The short ways of packets do to the byte what the clear ones do, whatever happens."""
+
+import random
+
+import pytest
+
+from tests.transports.mrc.test_properties import Run
+from tests.transports.mrc.world import Trouble, World
+from transports.clock import US
+from transports.mrc import requestor
+from transports.mrc.config import QpConfig
+from transports.mrc.losses import later_on_path
+from transports.mrc.overtaking import Overtaking
+from transports.mrc.rendering import Renderer
+from wire.mrc.options import BthBitOrder, EvSplit, WireOptions
+
+
+def trouble(seed):
+    rng = random.Random(seed)
+    return Trouble(
+        loss=rng.choice((0, 0.002, 0.02)),
+        trim=rng.choice((0, 0.02)),
+        mark=rng.choice((0, 0.1)),
+        duplicate=rng.choice((0, 0.05)),
+        reorder=rng.choice((0, 0.1)),
+        corrupt=rng.choice((0, 0.01)),
+        delay=rng.choice((1, 8)) * US,
+    )
+
+
+def history(seed, *, knows_flows, **settings):
+    """Carry messages both ways, and return all that left, happened and was counted."""
+    world = World(
+        seed, trouble(seed), planes=4, per_plane=3, keep_sent=True, knows_flows=knows_flows,
+        memory=1 << 18, **settings,
+    )  # fmt: skip
+    for host in range(2):
+        world.fill(host, seed)
+        world.receives(8, host)
+        for wr_id, length in enumerate((40_000, 1, 70_001, 5 * 1024, 30_000)):
+            imm = wr_id if wr_id % 2 else None
+            world.write(wr_id, wr_id * 75_000 % 150_000, length, host=host, imm=imm)
+    happened = iter([world.set_port] * 2)
+    world.at(world.now + 60 * US, lambda: next(happened)(0, 2, up=False))
+    world.at(world.now + 300 * US, lambda: next(happened)(0, 2, up=True))
+    world.run(settled=lambda: all(len(end.completions) >= 5 + 2 for end in world.ends))
+    return world, [
+        (end.sent, end.events, bytes(end.region.view), end.device.counters(), end.qp.stats)
+        for end in world.ends
+    ]
+
+
+OTHER = WireOptions(4971, BthBitOrder.SE_M, EvSplit.LABEL_LOW)
+SETTINGS = [
+    {},
+    {"options": OTHER},
+    {"options": WireOptions(icrc=False)},
+    {"config": QpConfig(timestamps=False)},
+    {"config": QpConfig(trimming=False, trim_nack=False, always_skip_run=2)},
+    {"dynamic_mpr": True, "mtu": 256},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: "+".join(settings) or "all")
+def test_packets_of_known_flows_do_what_all_others_do(settings):
+    for seed in range(4):
+        _, clear = history(seed, knows_flows=False, **settings)
+        world, short = history(seed, knows_flows=True, **settings)
+        assert short == clear
+    if not settings:
+        assert any(end.flows for end in world.ends)
+
+
+def test_flows_are_taken(monkeypatch):
+    """Else the test above compares the clear way with itself."""
+    world = World(knows_flows=True, memory=1 << 18)
+    taken = []
+    for end in world.ends:
+        take = end.device.take
+        monkeypatch.setattr(
+            end.device, "take", lambda *args, take=take: taken.append(take(*args)) or taken[-1]
+        )
+    world.write(1, 0, 200 * 1024)
+    world.run_until_done(1)
+    assert sum(one is not None for one in taken) > 200
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: "+".join(settings) or "all")
+def test_usual_packets_leave_as_all_others_do(monkeypatch, settings):
+    usual = [history(seed, knows_flows=False, **settings)[1] for seed in range(3)]
+    monkeypatch.setattr(requestor.Requestor, "next_middle", lambda *_: None)
+
+    def middle(self, out, dest_qp, route, *, trimmable):
+        return self.write(out, dest_qp, route, trimmable=trimmable, timestamps=True)
+
+    monkeypatch.setattr(Renderer, "middle", middle)
+    assert [history(seed, knows_flows=False, **settings)[1] for seed in range(3)] == usual
+
+
+def test_rule_l2_infers_the_same_by_queues(monkeypatch):
+    found = []
+
+    def lost(self, board, cack, base, bitmap):
+        by_queues = by_queues_only(self, board, cack, base, bitmap)
+        assert by_queues == [*later_on_path(board, cack, base, bitmap)]
+        found.extend(by_queues)
+        return by_queues
+
+    by_queues_only = Overtaking.lost
+    monkeypatch.setattr(Overtaking, "lost", lost)
+    for seed in range(2000, 2008):
+        Run(seed).go()
+        history(seed, knows_flows=False)
+    assert len(found) > 20
+
+
+def test_queues_of_paths_hold_nothing_once_all_is_acknowledged():
+    world = World(trouble=Trouble(loss=0.02), memory=1 << 18)
+    world.write(1, 0, 200 * 1024)
+    world.run_until_done(1, extra=500 * US)
+    overtaking = world.ends[0].qp.requestor._overtaking
+    assert not overtaking._queues
+    assert not overtaking._suspects
