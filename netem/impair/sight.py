@@ -1,8 +1,12 @@
-"""What a fault can see of a frame: protocol, opcode, PSN, QP, and where its payload lies."""
+"""What a fault can see of a frame: protocol, opcode, PSN, QP, and where its payload lies.
+
+A packet inside of others, as SRv6 makes them, is seen through their headers.
+"""
 
 from typing import NamedTuple
 
 from netem.impair.alter import ethertype, header_size, ip_offset
+from netem.impair.trim import innermost
 from wire.codec import DecodeError, ReadBuffer
 from wire.ethernet import EtherType
 from wire.ipv4 import IPV4, Protocol
@@ -12,7 +16,7 @@ from wire.roce.bth import BTH
 from wire.roce.eths import AETH, RDETH, Aeth, AethKind, Rdeth
 from wire.roce.icrc import ICRC
 from wire.roce.opcodes import OPCODES
-from wire.roce.packet import locate
+from wire.roce.packet import Located, locate, locate_ip
 
 PROTOS = ("roce", "udp", "tcp", "icmp", "arp", "any")  # the words of `proto:` in a lab file
 
@@ -32,7 +36,7 @@ class Sight(NamedTuple):
 
     frame: ReadBuffer
     proto: str  # "roce", "udp", "tcp", "icmp", "arp" or "other"
-    ip: int | None = None  # where the IP header begins
+    ip: int | None = None  # where the IP header begins, the innermost one of a RoCE packet
     bth: int = 0
     icrc: int = 0
     opcode: int = -1
@@ -84,8 +88,10 @@ class Sight(NamedTuple):
 def look(frame: ReadBuffer) -> Sight:
     """Return what there is to see in any bytes at all; the frame must outlive it."""
     try:
-        located = locate(frame)
+        located: Located | None = locate(frame)
     except DecodeError:
+        located = _located_within(frame)
+    if located is None:
         return _look_at_other(frame)
     bth, icrc = located.bth_offset, located.icrc_offset
     opcode, _, _, qp, psn = BTH.unpack_from(frame, bth)
@@ -95,6 +101,18 @@ def look(frame: ReadBuffer) -> Sight:
     return Sight(
         frame, "roce", located.ip_offset, bth, icrc, opcode, qp & 0xFFFFFF, psn & 0xFFFFFF, aeth
     )
+
+
+def _located_within(frame: ReadBuffer) -> Located | None:
+    """Return where a RoCE packet is that lies behind outer IP headers."""
+    outer = ip_offset(frame)
+    inner = outer if outer is None else innermost(frame, outer)
+    if inner is None or inner == outer:
+        return None
+    try:
+        return locate_ip(frame, inner)
+    except DecodeError:
+        return None
 
 
 # Where the AETH lies, from the BTH, in the opcodes that have one.

@@ -65,6 +65,19 @@ def behind_udp(frame: ReadBuffer, ip: int) -> int | None:
     return None
 
 
+def innermost(frame: ReadBuffer, ip: int) -> int:
+    """Return where the last IP header begins that is the first, or lies in the one before."""
+    offset, kind, found = ip, (_IPV6 if frame[ip] >> 4 == 6 else _IPV4), ip
+    for _ in range(_MOST_HEADERS):
+        step = _step(frame, offset, kind)
+        if step is None:
+            break
+        if kind in {_IPV4, _IPV6}:
+            found = offset
+        offset, kind = offset + step[0], step[1]
+    return found
+
+
 def _step(frame: ReadBuffer, offset: int, kind: int) -> tuple[int, int] | None:
     """Return the size of a header and the kind of the next one; None where the walk ends."""
     here = len(frame) - offset

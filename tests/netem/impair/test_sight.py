@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from netem.impair.sight import PROTOS, look
 from tests.netem.impair.frames import ADDRESSES, ICMP, ICMPV6, TCP, ip, roce, udp, write
 from tests.netem.impair.test_alter import ANY_FRAME
+from transports.srv6.headend import h_encaps
 from wire.roce.eths import Aeth, AethKind
 from wire.roce.opcodes import OPCODES, Opcode
 
@@ -104,3 +105,15 @@ def test_damaged_packets_are_survived(opcode, data):
     cut = frame[: data.draw(st.integers(0, len(frame)))]
     sight = look(cut)
     assert 0 <= sight.target.start <= sight.target.stop <= len(cut)
+
+
+@VERSIONS
+@pytest.mark.parametrize("segments", [1, 2], ids=["IPv6 in IPv6", "with an SRH"])
+def test_a_packet_that_is_led_by_segments_is_seen_through_its_outer_headers(version, segments):
+    frame = write(0xABCDEF, version=version)
+    path = [b"\xfd" + bytes(14) + bytes([n + 2]) for n in range(segments)]
+    outer = h_encaps(frame[14:], path[0], path, reduced=True)
+    sight = look(frame[:12] + b"\x86\xdd" + outer)
+    assert (sight.proto, sight.opcode, sight.psn) == ("roce", Opcode.RC_WRITE_MIDDLE, 0xABCDEF)
+    assert sight.destination == ADDRESSES[version][1]
+    assert bytes(sight.frame[sight.ip :]) == frame[14:]
