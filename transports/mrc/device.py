@@ -155,6 +155,7 @@ class Device:
             rng=self._rng,
             agenda=self._agenda,
             endpoint=self._endpoint,
+            reaches=self._encapsulation.reaches,
             traces=self.config.traces,
         )
         self._qps[qp_num] = qp

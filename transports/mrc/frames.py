@@ -1,7 +1,7 @@
 """What stands before the BTH of an MRC packet, and how it depends on the EV.
 
-mrc-emu/1, 12.2 to 12.4. Here is plain IPv6: flow label and UDP source port are the EV, the UDP
-checksum is zero. Others are an `Encapsulation`, too: a device has one of them.
+mrc-emu/1, 12.2 to 12.4. A device has one `Encapsulation`. Here is plain IPv6: flow label and
+UDP source port are the EV, the UDP checksum is zero. IPv4 is in `ipv4`, segments in `srv6`.
 """
 
 from struct import Struct
@@ -67,9 +67,9 @@ class Frame(NamedTuple):
         return crc32(body[BTH.size :], crc32(bth, self.crc)) == self.icrc
 
 
-# What the first 48 bytes of a packet say: the fields of a Frame down to `crc`, and the length
-# of the IPv6 payload.
-_Said = tuple[tuple[bytes, bytes, int, int, int, int, int, int], int]
+# What the IP and UDP headers of a packet say: the fields of a Frame down to `crc`, and the
+# length of the IP payload.
+Said = tuple[tuple[bytes, bytes, int, int, int, int, int, int], int]
 
 
 class Encapsulation(Protocol):
@@ -78,6 +78,9 @@ class Encapsulation(Protocol):
     @property
     def address_size(self) -> int:
         """Bytes of an address."""
+
+    def reaches(self, remote: bytes) -> bool:
+        """Say whether packets can be made, and taken, for an address."""
 
     def head(self, to: Destination, udp_length: int) -> Head:
         """Return the head of a packet with that many bytes of UDP, header and ICRC included."""
@@ -93,7 +96,7 @@ class PlainIpv6:
 
     def __init__(self, options: WireOptions) -> None:
         self._options = options
-        self._heads: dict[bytes, _Said] = {}
+        self._heads: dict[bytes, Said] = {}
 
     def head(self, to: Destination, udp_length: int) -> Head:
         """Return a head; its CRC covers the UDP source port, and not the flow label. 12.3."""
@@ -110,31 +113,20 @@ class PlainIpv6:
         key = bytes(view[: _HEAD.size])
         said = self._heads.get(key)
         if said is None:
-            read = self._read(key)
+            read = self.read(key)
             if isinstance(read, RefusalReason):
                 return read
             if len(self._heads) >= MAX_HEADS:
                 self._heads.clear()
             said = self._heads[key] = read
-        fields, payload = said
-        length, present = fields[6], len(view) - IPV6.size
-        icrc = 0
-        is_cut = fields[3] in TRIMMED or length > present
-        if is_cut:
-            stop = len(view) if payload > present else IPV6.size + payload
-        elif payload > present:
-            return RefusalReason.IP_LENGTH
-        elif length > payload or length < UDP.size + BTH.size + ICRC.size:
-            return RefusalReason.UDP_LENGTH
-        else:
-            stop = IPV6.size + length - ICRC.size
-            (icrc,) = ICRC.unpack_from(view, stop)
-        rest = is_cut, view[_HEAD.size : stop], icrc
-        frame: Frame = tuple.__new__(Frame, fields + rest)  # hot: a call less
-        return frame
+        return framed(said, view, IPV6.size)
 
-    def _read(self, head: bytes) -> _Said | RefusalReason:
-        """Read the first bytes of a packet."""
+    def reaches(self, remote: bytes) -> bool:
+        """Say yes to any address of IPv6."""
+        return len(remote) == self.address_size
+
+    def read(self, head: bytes) -> Said | RefusalReason:
+        """Read the first 48 bytes of a packet."""
         if len(head) < IPV6.size:
             return RefusalReason.IP_LENGTH
         if head[0] >> 4 != 6:
@@ -155,6 +147,26 @@ class PlainIpv6:
         ecn = word >> 20 & 3
         dscp = word >> 22 & 0x3F
         return (*addresses, ev, dscp, ecn, dport, length, crc), payload
+
+
+def framed(said: Said, packet: memoryview, ip_size: int) -> Frame | RefusalReason:
+    """Return what is behind the headers that `said` is of; lengths of what was cut may lie."""
+    fields, payload = said
+    length, present = fields[6], len(packet) - ip_size
+    icrc = 0
+    is_cut = fields[3] in TRIMMED or length > present
+    if is_cut:
+        stop = len(packet) if payload > present else ip_size + payload
+    elif payload > present:
+        return RefusalReason.IP_LENGTH
+    elif length > payload or length < UDP.size + BTH.size + ICRC.size:
+        return RefusalReason.UDP_LENGTH
+    else:
+        stop = ip_size + length - ICRC.size
+        (icrc,) = ICRC.unpack_from(packet, stop)
+    rest = is_cut, packet[ip_size + UDP.size : stop], icrc
+    frame: Frame = tuple.__new__(Frame, fields + rest)  # hot: a call less
+    return frame
 
 
 def is_last_hop(dscp: int) -> bool:

@@ -218,7 +218,8 @@ class EvLayout(NamedTuple):
 
 STEV32 = EvLayout("stev32", (("hop0", 10), ("hop1", 8), ("hop2", 4), ("salt", 7), ("plane", 3)))
 UDP16 = EvLayout("udp16", (("", 2), ("plane", 3), ("hop0", 8), ("salt", 3)))
-LAYOUTS = {layout.name: layout for layout in (STEV32, UDP16)}
+# By the name of a format; with `srv6` the packet inside has the EV as stev32. mrc-emu/1, 12.4
+LAYOUTS = {STEV32.name: STEV32, UDP16.name: UDP16, "srv6": STEV32}
 
 SRV6 = EvFormat("srv6", (32, 16, 16, 16, 16, 16, 16))  # an address: locator block and six uSIDs
 SRV6_SRH = EvFormat("srv6-srh", (*SRV6.widths, 32, 16, 16, 16, 16, 32))  # and a second one

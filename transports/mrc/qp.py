@@ -5,8 +5,10 @@ everything and flushes nothing; ERROR flushes the send queue, then the receive q
 """
 
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from ipaddress import ip_address
 from random import Random
 from typing import TypeAlias, Unpack
 
@@ -80,6 +82,7 @@ class QueuePair:
         rng: Random,
         agenda: Agenda,
         endpoint: Endpoint,
+        reaches: Callable[[bytes], bool],
         traces: bool,
     ) -> None:
         self.qp_num = qp_num
@@ -95,6 +98,7 @@ class QueuePair:
         self._rng = rng
         self._agenda = agenda
         self._endpoint = endpoint
+        self._reaches = reaches
         self._met: EndpointPeer | None = None
         self._traces = traces
         self._receives = ReceiveQueue(pd, config.max_recv_wr)
@@ -155,7 +159,11 @@ class QueuePair:
     def _make_responder(self, attributes: QpAttributes, now: Ns) -> None:
         assert self.congestion is not None
         assert self.reverse is not None
-        peer = self.peer = attributes["peer"]
+        peer = attributes["peer"]
+        for ip in peer.addresses:
+            if ip is not None and not self._reaches(ip):
+                raise ValueError(f"there is no way to the peer's address {ip_address(ip)}")
+        self.peer = peer
         self.path_mtu = attributes["path_mtu"]
         self.answers_to = peer.udp_dport
         self.peer_addresses = frozenset(ip for ip in peer.addresses if ip is not None)

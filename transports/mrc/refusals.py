@@ -10,7 +10,9 @@ class RefusalReason(Enum):
     IP_LENGTH = "ip_length"  # the packet ends before its headers do, or before it says
     IP_VERSION = "ip_version"
     IP_HEADER = "ip_header"  # options, fragments, a checksum
-    IP_PROTOCOL = "ip_protocol"  # not UDP
+    IP_PROTOCOL = "ip_protocol"  # not UDP, or not what is wanted behind an outer header
+    SEGMENTS = "segments"  # a routing header that is none of SRv6, or has segments left
+    ECN = "ecn"  # a mark on the outside of a packet that is not capable: RFC 6040, 4.2
     DESTINATION_ADDRESS = "destination_address"
     UDP_PORT = "udp_port"
     UDP_LENGTH = "udp_length"

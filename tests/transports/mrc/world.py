@@ -14,29 +14,71 @@ from transports.mrc.attributes import Peer, QpState
 from transports.mrc.config import QpConfig
 from transports.mrc.device import Device, DeviceConfig
 from transports.mrc.flows import PSN_AT
+from transports.mrc.ipv4 import PlainIpv4
 from transports.mrc.nscc import NsccConfig
 from transports.mrc.paths import PathsConfig
-from transports.mrc.profiles import STEV32
+from transports.mrc.profiles import STEV32, UDP16
+from transports.mrc.srv6 import Row, Srv6, Template, two_tiers
 from transports.roce.completion import WcStatus, WorkCompletion
 from transports.roce.work import RecvWr, SendWr, Sge, WrOpcode
-from wire.ipv6 import IPV6
+from wire.checksum import internet_checksum
 from wire.mrc import entropy
 from wire.mrc.opcodes import WRITES
 from wire.mrc.options import DEFAULTS
 
 MOST_TURNS = 400_000
-KEPT = IPV6.size + 8 + 20  # bytes of a trimmed packet
+KEPT = 20  # bytes behind UDP of a trimmed packet
 R = 12 * US
+
+
+BLOCK = ip_address("fcbb:bb00::").packed
 
 
 def ip(plane, host):
     return ip_address(f"fd00:{plane}::{host + 1:x}").packed
 
 
-def evs(planes, per_plane, *, first=0):
-    """EVs of `stev32`: hop0 counts, salt 0x55, plane."""
+def ip4(plane, host):
+    return ip_address(f"198.18.{32 * plane}.{host + 1}").packed
+
+
+def downlink(plane, host):
+    """What is left of a destination at a host's port: the host's number is that of its T0."""
+    return ip_address(f"fcbb:bb00:{plane:x}8{host:02x}::").packed
+
+
+def encapsulation(kind, host, planes, options, ways):
+    """What an end has: "ipv6", "ipv4", "srv6", or "srh", whose ways take two containers."""
+    if kind == "ipv6":
+        return None
+    if kind == "ipv4":
+        return PlainIpv4()
+    srv6 = Srv6(options, [downlink(plane, host) for plane in range(planes)])
+    for plane in range(planes):
+        template = two_tiers(BLOCK, plane, Row(host, host), Row(1 - host, 1 - host), ways)
+        if kind == "srh":
+            template = Template(BLOCK, (template.slots[0],) * 4 + template.slots, ways)
+        srv6.add(ip(plane, 1 - host), template)
+    return srv6
+
+
+def arrives(packet):
+    """As the last switch sends it: of an outer destination only the downlink is left."""
+    if packet[0] >> 4 == 4 or packet[6] == 17:
+        return packet
+    packet = bytearray(packet)
+    if packet[6] == 43:
+        packet[40 + 3] = 0  # segments left
+        packet[24:40] = packet[48:64]
+    usids = [packet[at : at + 2] for at in range(28, 40, 2) if any(packet[at : at + 2])]
+    packet[28:40] = usids[-1] + bytes(10)
+    return packet
+
+
+def evs(planes, per_plane, *, first=0, layout=STEV32):
+    """EVs: hop0 counts, one salt, plane."""
     return tuple(
-        hop << 22 | 0x55 << 3 | plane
+        layout.make(plane, hop)
         for hop in range(first, first + per_plane)
         for plane in range(planes)
     )
@@ -71,6 +113,7 @@ class Link:
     trimmed: int = 0
     drop_next: list = field(default_factory=list)  # predicates: each drops one packet
     trim_next: list = field(default_factory=list)
+    trims: list = field(default_factory=list)  # what was left
     _queue: list = field(default_factory=list)
     _last: dict = field(default_factory=dict)  # path to the last arrival: first in, first out
 
@@ -78,7 +121,7 @@ class Link:
         trouble, rng = self.trouble, self.rng
         self.offered += 1
         packet = out.packet
-        ev = ev_of(packet)
+        ev = out.ev
         is_write = out.opcode in WRITES
         if self._loses(out, ev, is_write):
             self.lost += 1
@@ -88,6 +131,7 @@ class Link:
         queue = "data"
         if is_write and (taken(self.trim_next, out) or rng.random() < trouble.trim):
             packet = trimmed(packet, last_hop=rng.random() < trouble.last_hop)
+            self.trims.append(bytes(packet))
             self.trimmed += 1
             queue = "control"
         if rng.random() < trouble.corrupt:
@@ -100,7 +144,7 @@ class Link:
             else:
                 at = max(at, self._last.get((ev, queue), 0))
                 self._last[ev, queue] = at
-            heapq.heappush(self._queue, (at, self.offered, bytes(packet)))
+            heapq.heappush(self._queue, (at, self.offered, bytes(arrives(packet))))
 
     def _loses(self, out, ev, is_write):
         loss = self.trouble.loss
@@ -133,16 +177,37 @@ def ev_of(packet, options=DEFAULTS):
 
 
 def marked(packet):
-    """With CE."""
+    """With CE, in the outermost header."""
     packet = bytearray(packet)
-    packet[1] |= 0x30
+    packet[1] |= 0x03 if packet[0] >> 4 == 4 else 0x30
+    return checked(packet)
+
+
+def checked(packet):
+    """With the checksum of an IPv4 header set right."""
+    if packet[0] >> 4 == 4:
+        packet[10:12] = bytes(2)
+        packet[10:12] = internet_checksum(packet[:20]).to_bytes(2, "big")
     return packet
 
 
-def trimmed(packet, *, last_hop=False, keep=KEPT, fix_length=True):
-    """As a switch cuts it: DSCP, IPv6 length where it says so; UDP's stays."""
-    packet = bytearray(packet[:keep])
+def bth_at(packet):
+    """Where the BTH is."""
+    if packet[0] >> 4 == 4:
+        return 28
+    outer = {17: 0, 41: 40, 43: 40 + 8 * (packet[41] + 1)}[packet[6]]
+    return outer + 48
+
+
+def trimmed(packet, *, last_hop=False, keep=None, fix_length=True):
+    """As a switch cuts it: outermost DSCP, IP length where it says so; UDP's stays."""
+    packet = bytearray(packet[: bth_at(packet) + KEPT if keep is None else keep])
     dscp = 16 if last_hop else 12
+    if packet[0] >> 4 == 4:
+        packet[1] = dscp << 2 | packet[1] & 3
+        if fix_length:
+            packet[2:4] = len(packet).to_bytes(2, "big")
+        return checked(packet)
     ecn = packet[1] >> 4 & 3
     packet[0] = 0x60 | dscp >> 2
     packet[1] = (dscp & 3) << 6 | ecn << 4 | packet[1] & 0xF
@@ -200,6 +265,7 @@ class World:
         keep_sent=False,
         base_rtt=R,
         knows_flows=False,
+        encap="ipv6",
     ):
         self.now = start
         self.turns = 0
@@ -214,13 +280,15 @@ class World:
         options = options if isinstance(options, list) else [options, options]
         configs = pair(config or QpConfig())
         self.ends = []
-        addresses = [tuple(ip(plane, host) for plane in range(planes)) for host in range(2)]
+        at, layout = (ip4, UDP16) if encap == "ipv4" else (ip, STEV32)
+        addresses = [tuple(at(plane, host) for plane in range(planes)) for host in range(2)]
         for host in range(2):
             device = Device(
                 DeviceConfig(
                     addresses[host], options[host], port_status_interval, traces=traces
                 ),
                 random.Random(rng.random()),
+                encapsulation(encap, host, planes, options[host], 2 * per_plane),
             )
             pd = device.alloc_pd()
             region = device.register(pd, 0x10000, memory, access=0x3)
@@ -229,9 +297,9 @@ class World:
             self.ends.append(End(device, qp, region, source))
         for host, end in enumerate(self.ends):
             profile = PathsConfig(
-                active=evs(planes, per_plane),
-                backup=evs(planes, per_plane, first=per_plane),
-                layout=STEV32,
+                active=evs(planes, per_plane, layout=layout),
+                backup=evs(planes, per_plane, first=per_plane, layout=layout),
+                layout=layout,
                 base_rtt=base_rtt,
                 trimming=configs[host].trimming,
                 min_active=min_active,
