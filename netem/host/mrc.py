@@ -18,20 +18,22 @@ from ipaddress import ip_address
 from random import Random
 
 from netem.host.events import RETRANSMISSION, Chronicle
+from netem.host.mrc_wire import encapsulation_of, qp_config, wire_options
 from netem.host.port import HostPort
 from netem.impair.departure import FrameMeta
 from netem.topology.outcome import FlowReport
 from netem.topology.plan import MrcPlan, NodePlan, QpPlan
 from transports.clock import US, Ns
 from transports.mrc.attributes import MAX_PLANES, Peer, QpState
-from transports.mrc.config import QpConfig
 from transports.mrc.device import Device, DeviceConfig
 from transports.mrc.events import EvProbed, Mismatch, PeerPorts, QpFailed, Retransmitted
 from transports.mrc.flows import Flow
+from transports.mrc.frames import PlainIpv6
 from transports.mrc.nscc import NsccConfig, NsccEvent
 from transports.mrc.paths import LossRule, PathEvent, PathsConfig
 from transports.mrc.profiles import LAYOUTS
 from transports.mrc.qp import QpStats, QueuePair
+from transports.mrc.srv6 import Srv6
 from transports.roce.psn import MASK
 from transports.roce.regions import MemoryRegion
 from transports.roce.work import RecvWr, SendWr
@@ -99,10 +101,14 @@ class MrcNic:
         while addresses[-1] is None:
             addresses.pop()
         intervals = [plan.port_updates for plan in plans if plan.port_updates is not None]
+        options = wire_options(plans[0].readings)
         config = DeviceConfig(
-            tuple(addresses), port_status_interval=min(intervals, default=None)
+            tuple(addresses), options, port_status_interval=min(intervals, default=None)
         )
-        self.device = Device(config, Random(f"{node.seed}/{NIC}"))
+        encapsulation = encapsulation_of(node, plans, options)
+        self.is_plain = isinstance(encapsulation, PlainIpv6)
+        self._is_led = isinstance(encapsulation, Srv6)
+        self.device = Device(config, Random(f"{node.seed}/{NIC}"), encapsulation)
         self._ends: dict[int, MrcEnd] = {}  # by number of the queue pair
         self._windows: dict[int, int] = {}  # events told, by queue pair
 
@@ -132,16 +138,7 @@ class MrcNic:
         mrc = plan.mrc
         assert mrc is not None
         device = self.device
-        early = {LossRule.L2, LossRule.L3} if mrc.early_loss else set()
-        qp = device.create_qp(
-            pd,
-            qp_num=plan.qp_num,
-            config=QpConfig(
-                trimming=mrc.trimming,
-                trim_nack=mrc.trimming,
-                loss_rules=frozenset({LossRule.L1, LossRule.L4, LossRule.L5} | early),
-            ),
-        )
+        qp = device.create_qp(pd, qp_num=plan.qp_num, config=qp_config(mrc))
         qp.modify(QpState.INIT, 0, ev_profile=_paths(mrc), cc_profile=_window(plan, mrc))
         peer = Peer(
             tuple(None if ip is None else ip_address(ip).packed for ip in mrc.remote),
@@ -151,6 +148,7 @@ class MrcNic:
             max_wimm_dest=mrc.max_wimm,
             dynamic_mpr=mrc.dynamic_mpr,
             trim_nack=mrc.trimming,
+            udp_dport=mrc.readings.udp_dport,
         )
         qp.modify(
             QpState.RTR,
@@ -247,6 +245,8 @@ class MrcNic:
         """Return every counter by a name like "mrc.trimmed", those of all paths summed up."""
         for name, count in self.device.counters().items():
             yield f"{NIC}.{name}", count
+        if self._is_led:
+            yield f"{NIC}.srv6.encapsulated", self.device.sent_packets
         for layer in ("paths", "congestion"):
             sums: dict[str, int] = {}
             for qp in self.device.qps:
@@ -267,6 +267,7 @@ def _paths(mrc: MrcPlan) -> PathsConfig:
         base_rtt=mrc.base_rtt,
         trimming=mrc.trimming,
         min_active=mrc.min_active,
+        probe_skip_is_good=mrc.readings.probe_skip_result == "good",
     )
 
 

@@ -17,7 +17,9 @@ from struct import Struct
 from typing import Protocol as TypingProtocol
 
 from netem.host.ways import Ways
+from netem.impair.alter import ip_offset
 from netem.impair.departure import NO_META, FrameMeta
+from netem.impair.trim import behind_udp
 from netem.topology.plan import NodePlan, PortPlan
 from transports.clock import Ns
 from transports.mrc.flows import MAX_FLOWS
@@ -52,6 +54,10 @@ MRC_CLASS = 0xC0  # of opcodes: MRC has those from here on. OCP MRC 1.0 (as cite
 
 class Nic(TypingProtocol):
     """What takes the MRC packets of all ports of a host."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Say whether its packets are IPv6, and UDP right behind."""
 
     def receive(self, packet: ReadBuffer, qp_num: int, now: Ns) -> None: ...
     def flow(self, packet: ReadBuffer) -> MrcFlow | None: ...
@@ -164,7 +170,9 @@ class HostPort:
         return False
 
     def _receive_mrc(self, nic: Nic, frame: ReadBuffer, now: Ns) -> bool | None:
-        """Take an MRC packet over IPv6; None for what goes another way."""
+        """Take an MRC packet; None for what goes another way."""
+        if not nic.is_plain:
+            return self._receive_mrc_within(nic, frame, now)
         # bench: mrc. Most frames begin as others did that have passed every check.
         head = bytes(frame[: self._head])
         flow = self._mrc_flows.get(head)
@@ -180,10 +188,7 @@ class HostPort:
         is_mrc = opcode >= MRC_CLASS and port in PORTS and protocol == 17
         if not is_mrc or ethertype != EtherType.IPV6 or first >> 4 != 6:
             return None
-        if self._shift:
-            dst, tag, tci = TAG.unpack_from(frame)
-            dst = dst if tag == 0x8100 and tci & 0xFFF == self._vlan else None
-        if dst != self._mac:
+        if not self._is_for_us(frame, dst):
             return None
         packet = memoryview(frame)[14 + self._shift :]
         nic.receive(packet, qp_num & 0xFFFFFF, now)
@@ -193,6 +198,31 @@ class HostPort:
                 self._mrc_flows.clear()
             self._mrc_flows[head] = flow
         return False
+
+    def _receive_mrc_within(self, nic: Nic, frame: ReadBuffer, now: Ns) -> bool | None:
+        """Do the same where MRC is over IPv4, or has headers before its own."""
+        start = ETHERNET.size + self._shift
+        if len(frame) > self._most or ip_offset(frame) != start:
+            return None
+        at = behind_udp(frame, start)
+        if at is None or len(frame) < at + BTH.size:
+            return None
+        opcode, _, _, qp_num, _ = BTH.unpack_from(frame, at)
+        _, port, _, _ = UDP.unpack_from(frame, at - UDP.size)
+        if opcode < MRC_CLASS or port not in PORTS:
+            return None
+        if not self._is_for_us(frame, bytes(frame[:6])):
+            return None
+        nic.receive(memoryview(frame)[start:], qp_num & 0xFFFFFF, now)
+        return False
+
+    def _is_for_us(self, frame: ReadBuffer, destination: bytes) -> bool:
+        """Say whether a frame is for our MAC and tagged as the port is."""
+        if self._shift:
+            destination, tag, tci = TAG.unpack_from(frame)
+            if tag != EtherType.VLAN or tci & 0xFFF != self._vlan:
+                return False
+        return destination == self._mac
 
     def receive_behind(self, head: bytes, frame: bytes, now: Ns) -> bool:
         """Do as `receive` with a frame that begins with `head`, whatever its own bytes say.

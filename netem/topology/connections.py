@@ -13,7 +13,7 @@ from netem.topology.plan import MrcPlan, QpPlan, WorkPlan
 from netem.topology.regions import budget, messages, receive_size, region_sizes
 from netem.topology.settings import source_path, transport_of
 from netem.topology.srv6 import Srv6
-from netem.topology.transport_model import TransportSpec
+from netem.topology.transport_model import MrcSpec, TransportSpec
 from netem.topology.wiring import node_of
 from netem.topology.workload import Pair, Pairing
 from transports.roce.congestion.control import CongestionConfig
@@ -93,7 +93,7 @@ def queue_pairs(
         if flow.transport.kind == "mrc":
             mrc = paths(flow)
             requester = replace(requester, mrc=mrc)
-            responder = replace(responder, mrc=replace(mrc, local=mrc.remote, remote=mrc.local))
+            responder = replace(responder, mrc=_turned(mrc, flow.transport))
         elif (path := source_path(lab, item)) is not None:
             ends = flow.pair.source, flow.pair.target
             there = srv6.route(path, ends)
@@ -163,6 +163,19 @@ def _responder(requester: QpPlan, flow: Flow, identity: FlowIdentity) -> QpPlan:
         recv_count=receives if takes_receive else 0,
         recv_size=receive_size(item) if takes_receive else 0,
         work=(),
+    )
+
+
+def _turned(mrc: MrcPlan, spec: TransportSpec) -> MrcPlan:
+    """Return the responder's side of an MRC connection."""
+    assert isinstance(spec, MrcSpec)
+    return replace(
+        mrc,
+        local=mrc.remote,
+        remote=mrc.local,
+        there=mrc.back,
+        back=mrc.there,
+        readings=spec.both_readings[1],
     )
 
 

@@ -16,10 +16,12 @@ from netem.topology import draw
 from netem.topology.dilation import Need
 from netem.topology.headroom import REACTION
 from netem.topology.model import Family
-from netem.topology.mtu import mtu_sum
+from netem.topology.mrc_ways import template
+from netem.topology.mtu import Parts, mtu_sum, usid_parts
 from netem.topology.names import plane_of
-from netem.topology.plan import MrcPlan
+from netem.topology.plan import MrcPlan, MrcReadings, MrcTemplate
 from netem.topology.routing import Routing
+from netem.topology.srv6 import Srv6
 from netem.topology.transport_model import MrcSpec
 from netem.topology.units import format_time
 from netem.topology.wiring import node_of
@@ -45,8 +47,11 @@ class MrcPlans:
         addresses: Mapping[str, str],
         egresses: Mapping[str, Impairment],
         routing: Routing,
+        srv6: Srv6,
         seed: int,
     ) -> None:
+        self._srv6 = srv6
+        self._known: dict[Pair, MrcTemplate] = {}
         self._addresses = addresses
         self._egresses = egresses
         self._routing = routing
@@ -64,6 +69,7 @@ class MrcPlans:
         rng = draw.stream(self._seed, f"paths/{flow}")
         ways = min(self._ways_up(pair) for pair in pairs)
         evs = draw_paths(LAYOUTS[spec.ev_format], planes, ways, spec.paths, rng)
+        there, back = self._templates(spec, pairs), self._templates(spec, reverse(pairs))
         rate = sum(self._egresses[pair.source].rate or 0 for pair in pairs)
         return MrcPlan(
             local=tuple(local),
@@ -71,7 +77,10 @@ class MrcPlans:
             active=evs.active,
             backup=evs.backup,
             ev_format=spec.ev_format,
-            base_rtt=spec.base_rtt or max(self._base_rtt(pair, spec.mtu) for pair in pairs),
+            there=there,
+            back=back,
+            readings=spec.both_readings[0],
+            base_rtt=spec.base_rtt or self._longest_rtt(spec, pairs),
             rate=spec.rate or rate,
             linear=spec.linear,
             exponential=spec.exponential,
@@ -90,7 +99,7 @@ class MrcPlans:
 
         Processes that are late look like queues, and a late answer like a lost packet.
         """
-        rtt = spec.base_rtt or max(self._base_rtt(pair, spec.mtu) for pair in pairs)
+        rtt = spec.base_rtt or self._longest_rtt(spec, pairs)
         lateness = LATE * REACTION / rtt
         return Need(lateness, f"hosts of transport {name}", "answer")
 
@@ -102,11 +111,32 @@ class MrcPlans:
         ]
         return max(found, default=1) or 1
 
-    def _base_rtt(self, pair: Pair, mtu: int) -> Ns:
+    def _templates(
+        self, spec: MrcSpec, pairs: tuple[Pair, ...]
+    ) -> tuple[MrcTemplate | None, ...]:
+        """Return the template of each plane; nothing where segments do not lead."""
+        if spec.ev_format != "srv6":
+            return ()
+        found = {}
+        for pair in pairs:
+            if pair not in self._known:
+                self._known[pair] = template(self._srv6, self._routing, pair)
+            found[port_plane(pair.source)] = self._known[pair]
+        return tuple(found.get(plane) for plane in range(max(found) + 1))
+
+    def _longest_rtt(self, spec: MrcSpec, pairs: tuple[Pair, ...]) -> Ns:
+        """Return the base RTT of the slowest plane."""
+        sizes = [len(one.slots) for one in self._templates(spec, pairs) if one is not None]
+        around = usid_parts(max(sizes)) if sizes else ()
+        return max(self._base_rtt(pair, spec.mtu, around) for pair in pairs)
+
+    def _base_rtt(self, pair: Pair, mtu: int, around: Parts) -> Ns:
         """Return the time of a full packet there and a SACK back, in whole 100 ns."""
-        frame = mtu_sum(mtu, "ipv6", kind="mrc").frame
+        family = "ipv6" if ":" in self._addresses[pair.source] else "ipv4"
+        frame = mtu_sum(mtu, family, kind="mrc", around=around).frame
+        outer = sum(size for _, size in around)
         there = self._one_way(self._routing.share(pair.source, pair.target), frame)
-        back = self._one_way(self._routing.share(pair.target, pair.source), SACK_FRAME)
+        back = self._one_way(self._routing.share(pair.target, pair.source), SACK_FRAME + outer)
         return round(SLACK * (there + back) / 100) * 100
 
     def _one_way(self, share: Mapping[str, float], frame: int) -> float:
@@ -134,12 +164,25 @@ def problems(
         if port_plane(one) != port_plane(other):
             yield f"{where}: {one} meets {other}: two planes, and a path of MRC has one"
             break
-    if "ipv4" in families:
-        yield f"{where}: MRC is not there yet over IPv4; write family: ipv6"
+    if "ipv4" in families and spec.ev_format != "udp16":
+        yield f"{where}.ev_format: IPv4 has room for udp16 only; write it, or family: ipv6"
     if spec.rate is None and None in rates:
         yield f"{where}.rate: a link of the hosts has no rate; write rate, or one there"
     if len(planes) > spec.paths:
         yield f"{where}.paths: {spec.paths} for {len(planes)} planes; each needs one"
+
+
+def of_nic(readings: MrcReadings) -> tuple[object, ...]:
+    """Return the readings that all queue pairs of a NIC share: what is in its packets."""
+    return (
+        readings.bth_bit_order, readings.ev_split, readings.eeth_op_shift, readings.icrc,
+        readings.port_mask_base,
+    )  # fmt: skip
+
+
+def reverse(pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
+    """Return the pairs from the other end."""
+    return tuple(Pair(pair.target, pair.source) for pair in pairs)
 
 
 def port_plane(port: str) -> int:

@@ -10,6 +10,7 @@ needed), an overlay, the tag.
 from msgspec import Struct
 
 from netem.topology.plan import SourceRoute
+from wire.csid import F3216
 from wire.ethernet import ETHERNET, VLAN
 from wire.ipv4 import IPV4
 from wire.ipv6 import IPV6
@@ -96,6 +97,15 @@ def srv6_parts(route: SourceRoute) -> Parts:
     listed = len(route.segments)
     if route.mode == "encaps_red":
         listed -= 1  # the first segment is in the destination address alone
+    return _outer(listed)
+
+
+def usid_parts(usids: int) -> Parts:
+    """Return the headers of a packet that is led by so many uSIDs, in containers of six."""
+    return _outer(-(-usids // F3216.capacity) - 1)
+
+
+def _outer(listed: int) -> Parts:
     outer: Parts = (("outer IPv6", IPV6.size),)
     return (*outer, ("SRH", SRH_FIXED + SEGMENT * listed)) if listed else outer
 

@@ -107,6 +107,30 @@ class SourceRoute(Frozen, frozen=True):
     via: tuple[str, ...] = ()  # the routers that own the segments, in order; for people
 
 
+class MrcTemplate(Frozen, frozen=True):
+    """The ways to one address over SRv6: see transports.mrc.srv6."""
+
+    block: str  # an address whose first 32 bits are the locator block
+    slots: tuple[tuple[int, int], ...]  # of each uSID: for hop0 0, and what each more adds
+    ways: int = 1
+
+
+class MrcReadings(Frozen, frozen=True):
+    """One reading of each disputed point of MRC; the names are those of mrc.md 12.18."""
+
+    udp_dport: int = 4791
+    bth_bit_order: Literal["m_se", "se_m"] = "m_se"
+    ev_split: Literal["label_high", "label_low"] = "label_high"
+    eeth_op_shift: int = 2
+    icrc: bool = True
+    port_mask_base: int = 0
+    oor_policy: Literal["nack", "drop"] = "nack"
+    probe_skip_result: Literal["skip", "good"] = "skip"
+    ack_msn: Literal["count", "last"] = "count"
+    always_skip_run: int | None = None
+    loss_rules: tuple[Literal["L2", "L3"], ...] = ("L2", "L3")  # of those that can be off
+
+
 class MrcPlan(Frozen, frozen=True):
     """What an end of an MRC connection has beside the attributes of any."""
 
@@ -116,7 +140,10 @@ class MrcPlan(Frozen, frozen=True):
     backup: tuple[int, ...]  # and their spares
     base_rtt: Ns
     rate: int  # bit/s, of all planes together
-    ev_format: Literal["stev32", "udp16"] = "stev32"
+    ev_format: Literal["stev32", "udp16", "srv6"] = "stev32"
+    there: tuple[MrcTemplate | None, ...] = ()  # srv6: by plane, to the peer
+    back: tuple[MrcTemplate | None, ...] = ()  # ... and from it
+    readings: MrcReadings = MrcReadings()
     linear: int = 7  # expiries of the retransmission timer at one interval
     exponential: int = 7
     min_active: int | None = None  # None: a quarter
@@ -124,7 +151,7 @@ class MrcPlan(Frozen, frozen=True):
     dynamic_mpr: bool = False
     max_wimm: int = 128
     trimming: bool = True
-    early_loss: bool = True  # rules L2 and L3
+    early_loss: bool = True  # loss_rules apply
     quick_adapt: bool = True
     port_updates: Ns | None = 5_000_000
 

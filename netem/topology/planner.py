@@ -110,7 +110,7 @@ class _Planner:
         )
         self._touched = self._touched_ports()
         self._egresses = {port: self._egress_of(port) for port in self._link_of}
-        self._mrc = MrcPlans(self._ips, self._egresses, self._routing, lab.seed)
+        self._mrc = MrcPlans(self._ips, self._egresses, self._routing, self._srv6, lab.seed)
         self._nics: dict[str, NicPlan | None] = {}  # by switch
         self._priorities = congestion.priorities(lab)
 

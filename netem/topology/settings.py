@@ -12,6 +12,7 @@ from netem.topology.plan import Mode, Stack
 from netem.topology.shape import impairment
 from netem.topology.srv6_model import Encaps
 from netem.topology.switch_model import SwitchKeys
+from netem.topology.transport_model import MrcSpec
 from netem.topology.wiring import Role
 
 DEFAULT_MTU = 1500  # of a link, as of any Ethernet
@@ -117,8 +118,14 @@ def uses_srv6(lab: Lab) -> bool:
     return (
         lab.srv6 is not None
         or any(node.steer for node in lab.topology.nodes.values())
-        or any(source_path(lab, item) for item in lab.workload)
+        or any(source_path(lab, item) or _is_led(lab, item) for item in lab.workload)
     )
+
+
+def _is_led(lab: Lab, item: ItemSpec) -> bool:
+    """Say whether an item's packets are MRC's and led by segments."""
+    transport = lab.transports.get(transport_of(lab, item) or "")
+    return isinstance(transport, MrcSpec) and transport.ev_format == "srv6"
 
 
 def link_mtu(lab: Lab, link: LinkSpec) -> int:

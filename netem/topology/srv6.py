@@ -247,6 +247,10 @@ class Srv6:
             if self._wiring.is_host(peer) and (usid := self.downlink(peer)) is not None:
                 yield self.usid_locator(usid).prefix, port
 
+    def router_usid(self, name: str) -> int:
+        """Return a router's uSID; more than 16 bits where it has none."""
+        return usid_of(self._nodes[name])
+
     # -- paths -----------------------------------------------------------------------------
 
     def route(

@@ -7,11 +7,12 @@ from msgspec import Struct
 from netem.impair.describe import describe, describe_events, describe_fault
 from netem.topology.addresses import gid
 from netem.topology.mrc import described
-from netem.topology.mtu import mtu_sum, srv6_parts
+from netem.topology.mtu import Parts, mtu_sum, srv6_parts, usid_parts
 from netem.topology.overlay_plan import TunnelPlan
 from netem.topology.plan import (
     EventPlan,
     LinkPlan,
+    MrcTemplate,
     NodePlan,
     Plan,
     PortPlan,
@@ -126,13 +127,18 @@ def summary(plan: Plan) -> Summary:
         for _, qp in qps
         if qp.role == "requester" and qp.source_route is not None
     }
+    templates = {
+        qp.flow: qp.mrc.there
+        for _, qp in qps
+        if qp.role == "requester" and qp.mrc is not None and qp.mrc.there
+    }
     return Summary(
         name=plan.name,
         seed=plan.seed,
         dilation=plan.dilation,
         nodes=tuple(_node(links, node) for node in plan.nodes),
         flows=flows,
-        paths=tuple(_paths(plan, flows, source_routes)),
+        paths=tuple(_paths(plan, flows, source_routes, templates)),
         faults=tuple(describe_fault(fault) for fault in plan.faults),
         changes=tuple(
             f"at {format_time(change.at)} {change.on}: {describe(change.set)}"
@@ -273,10 +279,28 @@ def _classes_of_flow(qp: QpPlan) -> str:
     return ", ".join(parts)
 
 
+def _around(route: SourceRoute | None, template: MrcTemplate | None) -> Parts:
+    """Return the headers that a packet is wrapped into."""
+    if template is not None:
+        return usid_parts(len(template.slots))
+    return srv6_parts(route) if route else ()
+
+
+def _shown(template: MrcTemplate | None) -> Iterator[str]:
+    """Yield the uSIDs of an MRC connection, as far as an entropy value says them: 200+hop0."""
+    if template is not None:
+        for usid, step in template.slots:
+            times = "" if step == 1 else f"{step:x}*"
+            yield f"{usid:x}" + (f"+{times}hop0" if step and template.ways > 1 else "")
+
+
 def _paths(
-    plan: Plan, flows: tuple[FlowSummary, ...], routes: Mapping[str, SourceRoute]
+    plan: Plan,
+    flows: tuple[FlowSummary, ...],
+    routes: Mapping[str, SourceRoute],
+    templates: Mapping[str, tuple[MrcTemplate | None, ...]],
 ) -> Iterator[PathSummary]:
-    """Yield each way that a transport takes, once; `routes` are those of flows, by name."""
+    """Yield each way that a transport takes, once; `routes` and `templates` are by flow."""
     ports = {f"{node.name}:{port.name}": port for node in plan.nodes for port in node.ports}
     wiring = Wiring(
         {node.name: role_of(node) for node in plan.nodes},
@@ -286,6 +310,7 @@ def _paths(
     seen = set()
     for flow in flows:
         route = routes.get(flow.flow)
+        template = next((one for one in templates.get(flow.flow, ()) if one is not None), None)
         key = flow.source, flow.target, flow.transport, route
         if key in seen:
             continue
@@ -298,7 +323,7 @@ def _paths(
             "ipv6" if port.ipv6 else "ipv4",
             kind=flow.kind,
             tagged=port.vlan is not None,
-            around=srv6_parts(route) if route else (),
+            around=_around(route, template),
         )
         smallest = min(links, key=lambda link: link.mtu)
         yield PathSummary(
@@ -306,7 +331,7 @@ def _paths(
             target=flow.target,
             transport=flow.transport,
             links=tuple(link.name for link in links),
-            segments=route.segments if route else (),
+            segments=route.segments if route else tuple(_shown(template)),
             sum=parts.text,
             packet=parts.packet,
             frame=parts.frame,

@@ -7,14 +7,19 @@ have: kind, path MTU, how much memory a window of packets takes.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from msgspec.structs import replace
+
 from netem.topology.congestion_model import DcqcnKeys, DcqcnKind
 from netem.topology.errors import shown
+from netem.topology.plan import MrcReadings
 from netem.topology.reading import (
     BAD,
     RATE,
     RNR_TIMER,
     TIME,
     TRUTH,
+    Items,
+    Keys,
     OneOf,
     Or,
     Spec,
@@ -25,10 +30,11 @@ from netem.topology.reading import (
 from netem.topology.srv6_model import PATH, Encaps, EncapsKind
 from netem.topology.tree import Tree
 from transports.clock import MS, Ns
+from wire.mrc.options import PORTS
 
 Ecn = Literal["off", "ect0", "ect1"]
 Kind = Literal["rc", "mrc"]
-EvFormatName = Literal["stev32", "udp16"]
+EvFormatName = Literal["stev32", "udp16", "srv6"]
 
 
 class TransportSpec(Spec, frozen=True, kw_only=True):
@@ -63,6 +69,35 @@ class TransportSpec(Spec, frozen=True, kw_only=True):
         return self.window
 
 
+class ReadingKeys(Spec, frozen=True, kw_only=True):
+    """Readings of disputed points, by the names of mrc.md 12.18. None: not written."""
+
+    udp_dport: Annotated[int | None, OneOf(PORTS)] = None
+    bth_bit_order: Annotated[Literal["m_se", "se_m"] | None, OneOf(("m_se", "se_m"))] = None
+    ev_split: Annotated[
+        Literal["label_high", "label_low"] | None, OneOf(("label_high", "label_low"))
+    ] = None
+    eeth_op_shift: Annotated[int | None, OneOf((2, 4))] = None
+    icrc: Annotated[bool | None, TRUTH] = None
+    port_mask_base: Annotated[int | None, OneOf((0, 1))] = None
+    oor_policy: Annotated[Literal["nack", "drop"] | None, OneOf(("nack", "drop"))] = None
+    probe_skip_result: Annotated[Literal["skip", "good"] | None, OneOf(("skip", "good"))] = None
+    ack_msn: Annotated[Literal["count", "last"] | None, OneOf(("count", "last"))] = None
+    always_skip_run: Annotated[int | None, Whole(1, 65535, "packets in a row")] = None
+    loss_rules: Annotated[
+        tuple[Literal["L2", "L3"], ...] | None, Items(OneOf(("L2", "L3")), most=2)
+    ] = None
+
+    def over(self, below: MrcReadings) -> MrcReadings:
+        """Return what is written here over `below`."""
+        written = {
+            name: value
+            for name in keys_of(ReadingKeys)
+            if (value := getattr(self, name)) is not None
+        }
+        return replace(below, **written)
+
+
 class MrcSpec(TransportSpec, frozen=True, kw_only=True):
     """The same for MRC. `timeout` and `mtu` have other ranges and defaults."""
 
@@ -72,7 +107,7 @@ class MrcSpec(TransportSpec, frozen=True, kw_only=True):
     linear: Annotated[int, Whole(0, 7, "expiries at that interval")] = 7
     exponential: Annotated[int, Whole(0, 25, "then expiries that double it; 25: for ever")] = 7
     paths: Annotated[int, Whole(1, 256, "entropy values in use, and as many spares")] = 128
-    ev_format: Annotated[EvFormatName, OneOf(("stev32", "udp16"))] = "stev32"
+    ev_format: Annotated[EvFormatName, OneOf(("stev32", "udp16", "srv6"))] = "stev32"
     min_active: Annotated[int | None, Whole(1, 256, "EVs that are never all retired")] = None
     mpr: Annotated[int, Whole(1, 255, "the window, in units of 128 packets")] = 8
     dynamic_mpr: Annotated[bool, TRUTH] = False
@@ -83,10 +118,18 @@ class MrcSpec(TransportSpec, frozen=True, kw_only=True):
     base_rtt: Annotated[Ns | None, Or("auto", None, TIME)] = None
     rate: Annotated[int | None, Or("auto", None, RATE)] = None
     port_updates: Annotated[Ns | None, Or("none", None, TIME)] = 5 * MS
+    readings: Annotated[ReadingKeys | None, Keys(ReadingKeys)] = None
+    peer_readings: Annotated[ReadingKeys | None, Keys(ReadingKeys)] = None
 
     @property
     def window_packets(self) -> int:
         return 128 * self.mpr
+
+    @property
+    def both_readings(self) -> tuple[MrcReadings, MrcReadings]:
+        """The requester's, and the responder's, who may differ in what `peer_readings` says."""
+        ours = MrcReadings() if self.readings is None else self.readings.over(MrcReadings())
+        return ours, ours if self.peer_readings is None else self.peer_readings.over(ours)
 
 
 _OWN = set(keys_of(MrcSpec)) - set(keys_of(TransportSpec))

@@ -8,8 +8,10 @@ from netem.topology.congestion import has_line_rate
 from netem.topology.errors import shown
 from netem.topology.fault_model import FaultSpec
 from netem.topology.model import ATOMICS, RECEIVE_OPS, ItemSpec, Lab
+from netem.topology.mrc import of_nic, reverse
 from netem.topology.mrc import problems as mrc_problems
-from netem.topology.mtu import mtu_sum, srv6_parts
+from netem.topology.mrc_ways import template
+from netem.topology.mtu import mtu_sum, srv6_parts, usid_parts
 from netem.topology.names import plane_of
 from netem.topology.overlay import Overlay
 from netem.topology.overlay_checks import crossing_problems
@@ -64,6 +66,7 @@ class WorkloadCheck:
         self._check_size(pairs)
         if len(self._problems) == before:
             self._check_flows(pairs)
+            self._check_nics(pairs)
 
     def _check_flows(self, pairs: list[list[Ends]]) -> None:
         """Refuse faults on, and expectations of, flows that the workload does not have."""
@@ -221,7 +224,44 @@ class WorkloadCheck:
             rates = {self._egress(pair.source).rate for pair in ends.every}
             where = f"transports.{name}"
             lines |= dict.fromkeys(mrc_problems(spec, where, ends.every, families, rates))
+            if spec.ev_format == "srv6" and not lines:
+                lines |= dict.fromkeys(self._led_problems(name, spec, ends.every))
         self._problems.extend(line for line in lines if line not in self._problems)
+
+    def _led_problems(self, name: str, spec: MrcSpec, pairs: tuple[Pair, ...]) -> Iterator[str]:
+        """Yield why segments do not lead an MRC connection, or which links are too small."""
+        routing, hop = self._ground.routing, self._ground.wiring.hop
+        for pair in (*pairs, *reverse(pairs)):
+            try:
+                ways = template(self._srv6, routing, pair)
+            except PathError as error:
+                yield f"transports.{name}.ev_format: {error}"
+                return
+            around = usid_parts(len(ways.slots))
+            needed = mtu_sum(spec.mtu, "ipv6", kind="mrc", around=around)
+            crossed = {hop(port).link: None for port in routing.share(*pair)}
+            links = [self._lab.topology.links[link] for link in crossed]
+            yield from too_small(self._lab, links, needed, f"transport {name}, led by segments")
+
+    def _check_nics(self, pairs: list[list[Ends]]) -> None:
+        """Refuse hosts whose MRC connections want different things of their one NIC."""
+        known: dict[str, tuple[str, tuple[object, ...]]] = {}
+        lines: dict[str, None] = {}
+        for item, found in zip(self._lab.workload, pairs, strict=True):
+            name = transport_of(self._lab, item) or ""
+            spec = self._lab.transports[name]
+            if isinstance(spec, MrcSpec):
+                for one in (ends.every[0] for ends in found):
+                    for port, readings in zip(one, spec.both_readings, strict=True):
+                        wanted = spec.ev_format == "srv6", *of_nic(readings)
+                        host = node_of(port)
+                        first, has = known.setdefault(host, (name, wanted))
+                        if has != wanted:
+                            lines[
+                                f"transports.{name}: {host} has one NIC, and transport {first}"
+                                " wants another encapsulation or other readings of it"
+                            ] = None
+        self._problems.extend(lines)
 
     def _egress(self, port: str) -> Impairment:
         link = self._lab.topology.links[self._ground.wiring.hop(port).link]

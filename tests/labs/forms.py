@@ -22,7 +22,7 @@ def forms_of(lab):
     """Return the forms that a lab can have; none where it needs a guest: see tests/interop.
 
     In datagram mode the kernel writes the headers, so no path leads, and no pause is obeyed;
-    of a lab with tags, DCQCN or MRC it is refused, and so is MRC over IPv4.
+    of a lab with tags, DCQCN or MRC it is refused, and so are our labs of MRC over IPv4.
     """
     plan = planned(lab)
     if any(node.command for node in plan.nodes):

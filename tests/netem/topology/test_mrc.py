@@ -118,7 +118,13 @@ def test_the_summary_says_planes_and_paths():
         ({"transports.mrc.paths": 1}, "transports.mrc.paths: 1 for 2 planes; each needs one"),
         ({"transports.mrc.kind": "mrd"}, "transports.mrc.kind: mrd is unknown; did you mean"),
         ({"defaults.host.mode": "datagram"}, "workload[0]: h0 is in datagram mode; MRC wants"),
-        ({"defaults.host.family": "ipv4"}, "transports.mrc: MRC is not there yet over IPv4"),
+        ({"defaults.host.family": "ipv4"}, "transports.mrc.ev_format: IPv4 has room for udp16"),
+        ({"transports.mrc.ev_format": "srv6", "fabric.host_link.mtu": 4227},
+         "fabric.host_link.mtu: 4227 is too small for transport mrc, led by segments"),
+        ({"transports.mrc.readings": {"icrc": "no"}}, "transports.mrc.readings.icrc: no is "),
+        ({"transports.mrc.readings": {"udp_port": 1}}, "transports.mrc.readings.udp_port: "),
+        ({"transports.mrc.peer_readings": {"loss_rules": ["L1"]}},
+         "transports.mrc.peer_readings.loss_rules[0]: L1 is unknown; "),
         ({"defaults.link.rate": "none"}, "transports.mrc.rate: a link of the hosts has no"),
         ({"defaults.link.mtu": 4187}, "fabric.host_link.mtu: 4187 is too small for"),
         ({"workload[0].path": ["t1-p0-0"]}, "workload[0].path: MRC chooses its paths itself"),
@@ -127,6 +133,104 @@ def test_the_summary_says_planes_and_paths():
 )  # fmt: skip
 def test_what_cannot_be_is_refused(overrides, line):
     assert [one for one in problems(**overrides) if one.startswith(line)], problems(**overrides)
+
+
+def led(**overrides):
+    return ends(plan(**{"transports.mrc.ev_format": "srv6"} | overrides))
+
+
+def test_segments_are_a_template_for_each_plane_and_way():
+    requester, responder = led()
+    there, back = requester.mrc.there, requester.mrc.back
+    assert [template.slots for template in there] == [
+        ((base | 0x100, 0), (base | 0x200, 1), (base | 0x101, 0), (base | 0x800, 0))
+        for base in (0, 0x1000)
+    ]
+    assert there[0].block == "fcbb:bb00::"
+    assert there[0].ways == 4
+    assert back[1].slots == ((0x1101, 0), (0x1200, 1), (0x1100, 0), (0x1800, 0))
+    assert (responder.mrc.there, responder.mrc.back) == (back, there)
+    assert ends(plan())[0].mrc.there == ()
+
+
+def test_the_base_rtt_counts_the_outer_header():
+    slow = {"defaults.link.rate": "1gbit"}
+    more = led(**slow)[0].mrc.base_rtt - ends(plan(**slow))[0].mrc.base_rtt
+    assert more == pytest.approx(1.1 * 2 * 4 * 40 * 8, abs=100)
+
+
+RING = """
+topology:
+  nodes: {h0: {}, h1: {}, a: {kind: switch, usid: 1}, b: {kind: switch, usid: 9}%s}
+  links:
+    - {endpoints: ["h0:p0", "a:e0"]}
+    - {endpoints: ["h1:p0", "b:e0"]}
+%s
+defaults: {link: {rate: 1gbit, delay: 1ms, mtu: 4300}}
+transports: {mrc: {kind: mrc, paths: 4, ev_format: srv6}}
+workload: [{op: write, from: h0, to: h1, size: 64KiB}]
+"""
+
+
+def between(*usids):
+    """Two hosts, and as many ways between their switches as there are uSIDs."""
+    nodes = "".join(f", m{n}: {{kind: switch, usid: {usid}}}" for n, usid in enumerate(usids))
+    links = "".join(
+        f'    - {{endpoints: ["{end}:e{n + 1}", "m{n}:e{port}"]}}\n'
+        for n in range(len(usids))
+        for port, end in enumerate("ab")
+    )
+    return RING % (nodes, links)
+
+
+def test_usids_in_a_row_are_a_way_each():
+    requester, _ = ends(plan(between(20, 23, 26)))
+    assert requester.mrc.there[0].slots == ((1, 0), (20, 3), (9, 0), (0x800, 0))
+    assert requester.mrc.there[0].ways == 3
+
+
+def test_usids_that_are_not_evenly_spaced_are_refused_by_name():
+    (line,) = problems(between(20, 21, 26))
+    assert line.startswith(
+        "transports.mrc.ev_format: the uSIDs of the ways from h0:p0 to h1:p0 are not evenly"
+        " spaced (m0 0x0014, m1 0x0015, m2 0x001a)"
+    )
+
+
+def test_a_host_without_a_router_is_led_nowhere():
+    text = """
+topology:
+  nodes: {h0: {}, h1: {}}
+  links: [{endpoints: ["h0:p0", "h1:p0"], rate: 1gbit, mtu: 4300}]
+transports: {mrc: {kind: mrc, paths: 4, ev_format: srv6}}
+workload: [{op: write, from: h0, to: h1, size: 64KiB}]
+"""
+    (line,) = problems(text)
+    assert line == (
+        "transports.mrc.ev_format: h1:p0 has no router in front of it, so nothing leads there"
+        " by uSIDs"
+    )
+
+
+def test_readings_reach_both_ends_and_may_differ():
+    requester, responder = ends(plan(**{
+        "transports.mrc.readings": {"icrc": False, "always_skip_run": 64, "loss_rules": ["L2"]},
+        "transports.mrc.peer_readings": {"icrc": True, "ack_msn": "last"},
+    }))  # fmt: skip
+    one, two = requester.mrc.readings, responder.mrc.readings
+    assert (one.icrc, one.ack_msn, one.always_skip_run) == (False, "count", 64)
+    assert (two.icrc, two.ack_msn, two.always_skip_run) == (True, "last", 64)
+    assert one.loss_rules == two.loss_rules == ("L2",)
+
+
+def test_a_host_has_one_nic_and_so_one_encapsulation():
+    more = LAB.replace("paths: 16}", "paths: 16}\n  led: {kind: mrc, ev_format: srv6}").replace(
+        "{op: write,", "{op: write, transport: mrc,"
+    ) + "  - {op: write, transport: led, from: h2, to: h1, size: 64KiB}\n"  # fmt: skip
+    assert problems(more) == [
+        "transports.led: h2 has one NIC, and transport mrc wants another encapsulation or other"
+        " readings of it"
+    ]
 
 
 def test_keys_of_mrc_are_none_of_rc():
