@@ -43,6 +43,10 @@ BYTES = 1 << 20
 MAX_ADDRESSES = 4096
 # Ours: nanoseconds of wall time by which the sniffer's idea of our clock may be wrong.
 CLOCKS_APART = 10_000
+# Ours: nanoseconds of wall time that a frame may be on its way through the receiving kernel.
+# The sniffer sees each frame of a train leave before the first of them reaches a socket, and a
+# busy processor may do something else in between.
+ON_THE_WAY = 10_000_000
 
 
 class DatagramSocket(Protocol):
@@ -274,10 +278,11 @@ class DatagramEnd(LinkEnd):
             came = _Came(src_ip, received.source_port, frame, self.empty_at, came_by)
             self.ingress.send(frame, now, FrameMeta(tag=came))
 
-    def release(self, now: Ns, slack: Ns) -> Iterator[tuple[_Came, memoryview]]:
+    def release(self, now: Ns, slack: Ns, on_the_way: Ns) -> Iterator[tuple[_Came, memoryview]]:
         """Yield what has passed a kernel end's impairment by now, and note what it did.
 
-        The sniffer's clock may be wrong by `slack`.
+        The sniffer's clock may be wrong by `slack`, and what came after the socket was last
+        empty may have been sent `on_the_way` earlier.
         """
         assert self.ingress is not None
         noted: list[tuple[_Came, list[str]]] = []
@@ -294,12 +299,13 @@ class DatagramEnd(LinkEnd):
                 yield came, payload_of(frame)
         if self._recorder is not None:
             for came, phrases in noted:
+                since = came.since - on_the_way - slack
                 self._recorder.note(
-                    came.since - slack,
+                    since,
                     self._peer_index,
                     payload_of(came.frame),
                     "; ".join(dict.fromkeys(phrases)),
-                    came.until - came.since + 2 * slack,
+                    came.until + slack - since,
                 )
 
 
@@ -400,7 +406,9 @@ class DatagramDriver(Driver):
 
     def _release(self, end: DatagramEnd, now: Ns) -> None:
         """Let the machine have what has passed a kernel end's impairment by now."""
-        for came, payload in end.release(now, self._slack()):
+        assert self.clock is not None
+        on_the_way = ON_THE_WAY // self.clock.dilation
+        for came, payload in end.release(now, self._slack(), on_the_way):
             self._datagrams.receive_datagram(
                 end.key, payload, came.src_ip, came.src_port, end.own_ip, now
             )

@@ -130,6 +130,7 @@ def test_what_a_datagram_host_drops_on_arrival_is_said_at_the_bridge(tmp_path):
     out = tmp_path / "run"
     ran = fabriclab("run", "bridged.yaml", "--out", out, cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert result(out)["capture"]["complete"]
     (link,) = [link for link in result(out)["links"] if link["lost"]]
     dropped = [frame for frame in captured(out) if frame.is_killed]
     assert len(dropped) == link["lost"]
