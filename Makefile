@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test check lint format interop interop-full soak bench experiments clean
+.PHONY: help demo test check lint format interop interop-full soak bench experiments image clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
@@ -51,6 +51,9 @@ bench: $(READY)  ## every figure beside its ceiling of the same run
 
 experiments: $(READY)  ## mirror published experiments in virtual time; their table is committed
 	$(BIN)/python -m netem.experiments
+
+image:  ## the container image, for docker/labs and exported labs
+	docker build -f docker/Dockerfile -t fabriclab .
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -46,10 +46,13 @@ RUN = 16 << 20
 Timed: TypeAlias = tuple[Ns, int, SpoolRecord]  # Unix time, interface number, record
 
 
-def merge_folder(path: Path, *, running: bool = False) -> CaptureReport:
+def merge_folder(
+    path: Path, *, running: bool = False, epoch: Ns | None = None
+) -> CaptureReport:
     """Make lab.pcapng of the spools in the run folder `path`, and remove them.
 
     With `running` the lab goes on: the spools stay, and having no end is no fault of theirs.
+    `epoch`, the Unix time of emulated time 0, is given where those who recorded do not know it.
     A folder that was merged before is left as it is. Where the file cannot be written, the
     report says so and the spools stay. Raise RunFolderError for a folder that is none.
     """
@@ -60,7 +63,7 @@ def merge_folder(path: Path, *, running: bool = False) -> CaptureReport:
     readers, remarks = [], []
     for spool in spools:
         try:
-            readers.append(SpoolReader(spool))
+            readers.append(SpoolReader(spool, epoch))
         except SpoolError as error:
             remarks.append(str(error))
         except OSError as error:

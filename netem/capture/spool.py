@@ -31,6 +31,7 @@ from types import TracebackType
 from typing import BinaryIO, NamedTuple, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from netem.capture.budget import Budget
 from netem.capture.notes import FOR_EVER, pack_note
@@ -271,11 +272,14 @@ class SpoolReader:
     After `records` is exhausted, `end` is the end record, or None where the writer was killed.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, epoch: Ns | None = None) -> None:
+        """`epoch` takes the place of the header's, where one is given."""
         self.path = path
         self.end: SpoolEnd | None = None
         with path.open("rb") as file:
             self.header, self._start = _read_header(file.read(PREAMBLE.size), file, path)
+        if epoch is not None:
+            self.header = replace(self.header, epoch=epoch)
 
     def records(self) -> Iterator[SpoolRecord]:
         """Yield whole records, in the order in which they were written."""

@@ -24,6 +24,7 @@ VERBS = {
     "labs": "netem.cli.labs",
     "validate": "netem.cli.validate",
     "graph": "netem.cli.graph",
+    "export": "netem.cli.export",
     "bench": "netem.cli.bench",
     "conform": "netem.cli.conform",
     "doctor": "netem.cli.doctor",

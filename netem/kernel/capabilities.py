@@ -257,6 +257,8 @@ _PROBES: dict[str, _Probe] = {
     "ping": _program("ping", "-V", package="iputils-ping"),
     "traceroute": _program("traceroute", "-V"),
     "docker": _Probe(_docker, "apt-get install docker.io, and start it", inside=False),
+    "dockerd": _program("dockerd", package="docker.io"),
+    "docker_compose": _program("docker-compose"),
     "qemu_guest": _Probe(_qemu_guest, "apt-get install qemu-system-x86", inside=False),
     "wireguard_go": _program("wireguard-go"),
     "wg": _program("wg", package="wireguard-tools"),

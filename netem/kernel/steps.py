@@ -174,6 +174,7 @@ class AwaitAddress:
         return ("sh", "-c", f"until {is_local}; do sleep 0.01; done")
 
 
+Pids: TypeAlias = Mapping[str, int | None]
 Step: TypeAlias = Command | Parameter | Features | Up | Await | AwaitAddress
 
 
@@ -225,8 +226,8 @@ def text(step: Step) -> str:
     )
 
 
-def execute(planned: Iterable[Step], pids: Mapping[str, int]) -> None:
-    """Take all steps; `pids` says whose namespaces stand for the nodes.
+def execute(planned: Iterable[Step], pids: Pids) -> None:
+    """Take all steps; `pids` says whose namespaces stand for the nodes, None for our own.
 
     Raises KernelError at the first that fails. Nothing is undone: the sandbox's end does that.
     """
@@ -243,7 +244,7 @@ def execute(planned: Iterable[Step], pids: Mapping[str, int]) -> None:
         _run_batches(batches, pids)
 
 
-def _configure(node: str, its_steps: Sequence[Step], pids: Mapping[str, int]) -> None:
+def _configure(node: str, its_steps: Sequence[Step], pids: Pids) -> None:
     """Do what needs no program: parameters and features."""
     if all(isinstance(step, Command) for step in its_steps):
         return
@@ -266,15 +267,13 @@ def _configure(node: str, its_steps: Sequence[Step], pids: Mapping[str, int]) ->
         raise KernelError(("nsenter", "-n"), error.errno or 1, str(error), node) from error
 
 
-def _line(command: Command, pids: Mapping[str, int]) -> str:
+def _line(command: Command, pids: Pids) -> str:
     return " ".join(
         str(pids[word.node]) if isinstance(word, Pid) else word for word in command.words
     )
 
 
-def _run_batches(
-    batches: Mapping[tuple[str, str], Sequence[str]], pids: Mapping[str, int]
-) -> None:
+def _run_batches(batches: Mapping[tuple[str, str], Sequence[str]], pids: Pids) -> None:
     """Run one batch per program and namespace, some at a time; wait for all that started."""
     waiting: list[Running] = []
     try:

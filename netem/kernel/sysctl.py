@@ -6,6 +6,8 @@ from pathlib import Path
 from netem.kernel.run import KernelError
 
 _ROOT = Path("/proc/sys")
+# Times that the kernel keeps in ticks: 1 ms reads as 4 where a tick is that long.
+ROUNDED = frozenset({"net/ipv4/icmp_ratelimit", "net/ipv6/icmp/ratelimit"})
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
@@ -62,6 +64,11 @@ def quiet(interface: str) -> dict[str, str]:
 def no_ipv6(interface: str) -> dict[str, str]:
     """Return what keeps IPv6 off an interface altogether."""
     return {f"net/ipv6/conf/{interface}/disable_ipv6": "1"}
+
+
+def with_ipv6(interface: str) -> dict[str, str]:
+    """Return what lets IPv6 in, where somebody has kept it off."""
+    return {f"net/ipv6/conf/{interface}/disable_ipv6": "0"}
 
 
 def deaf(interface: str) -> dict[str, str]:

@@ -30,6 +30,7 @@ from netem.host.coordinator import Coordinator
 from netem.impair.ports import kernel_shares
 from netem.impair.schedule import comes_back, fates
 from netem.kernel.capabilities import missing
+from netem.kernel.hosts import hosts_text
 from netem.kernel.processes import end_in_words, exit_code
 from netem.kernel.run import KernelError
 from netem.kernel.sandbox import (
@@ -64,7 +65,7 @@ IMPAIRED_BY_US = ("host", "switch")
 
 def conduct(job: Job, channel: socket.socket) -> int:
     """Be pid 1 for one lab; return its exit code."""
-    programs = Programs(job, hosts_text(job))
+    programs = Programs(job, hosts_text(job.plan))
     try:
         pids, sniffer, lives = _build(job, programs)
     except KernelError as error:
@@ -79,7 +80,7 @@ def conduct(job: Job, channel: socket.socket) -> int:
 def _build(job: Job, programs: Programs) -> tuple[dict[str, int], Sniffer | None, Lives]:
     """Fork every process and make every link; the nodes are running when this returns."""
     plan = job.plan
-    mount_hosts(hosts_text(job))
+    mount_hosts(hosts_text(job.plan))
     gate = Gate()
     folder = RunFolder(job.folder)
     warm_up(plan)
@@ -427,20 +428,6 @@ class _Conductor:
 
     def _emulated_since(self, started: int) -> int:
         return max(0, time.monotonic_ns() - started) // self._plan.dilation
-
-
-def hosts_text(job: Job) -> str:
-    """Return /etc/hosts for the lab: every node by its name, under each address it has."""
-    lines = ["127.0.0.1 localhost", "::1 localhost"]
-    for node in job.plan.nodes:
-        own = [(port.ipv6, port.ipv4) for port in node.ports]
-        if node.switch is not None:
-            own.append((node.switch.address, node.switch.address_v4))
-        lines.extend(f"{ip} {node.name}" for pair in own for ip in pair if ip)
-        if (tunnel := node.tunnel) is not None:
-            name = f"{node.name}.{tunnel.interface}"
-            lines.extend(f"{ip} {name}" for ip in tunnel.addresses)
-    return "\n".join(lines) + "\n"
 
 
 def _tell(channel: socket.socket, message: ToLauncher) -> None:

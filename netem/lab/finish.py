@@ -33,14 +33,20 @@ def finish(
     trouble: str = "",
     fates: Sequence[FaultReport] = (),
     commands: Sequence[CommandReport] = (),
+    epoch: Ns | None = None,
 ) -> RunResult:
     """Merge the spools, judge the run and write run.json; return what was written.
 
     `trouble` says in one line why the run did not come to its end, if it did not. A run.json
-    that cannot be written fails the run, but its result is not lost: it is returned.
+    that cannot be written fails the run, but its result is not lost: it is returned. `epoch` is
+    given where the spools do not have it, see `merge_folder`.
     """
     wanted = bool(captured_links(plan))
-    capture = merge_folder(folder.path) if wanted else CaptureReport(remark="none asked for")
+    capture = (
+        merge_folder(folder.path, epoch=epoch)
+        if wanted
+        else CaptureReport(remark="none asked for")
+    )
     judged = evaluate(
         plan,
         reports,
