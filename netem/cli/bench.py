@@ -10,11 +10,12 @@ from netem.cli import options, show
 
 
 def _groups() -> dict[str, Callable[[], Iterator[Benchmark | Table]]]:
-    from netem.bench import codec, lab_start, overlay, perftest, rc, sim
+    from netem.bench import check, codec, lab_start, overlay, perftest, rc, sim
     from netem.bench.switch import switch
 
     return {
         "codec": codec.codec,
+        "check": check.check,
         "rc-datagram": rc.rc_datagram,
         "rc-frame": rc.rc_frame,
         "rc-bw": perftest.rc_bw,
@@ -36,7 +37,7 @@ def _groups() -> dict[str, Callable[[], Iterator[Benchmark | Table]]]:
 def command(*, names: tuple[str, ...], as_json: bool) -> None:
     """Measure what this host makes of it, each figure with a ceiling.
 
-    GROUP is codec, rc-datagram, rc-frame, rc-bw, rc-lat, rc-many, switch, overlay-tcp,
+    GROUP is codec, check, rc-datagram, rc-frame, rc-bw, rc-lat, rc-many, switch, overlay-tcp,
     overlay-handshakes, sim, lab-start or idle; rc is all that begin so. Without, all of them.
     The ratio to the ceiling travels from machine to machine, the absolute figure does not.
     rc-bw and rc-lat print tables as perftest does.

@@ -27,6 +27,7 @@ VERBS = {
     "export": "netem.cli.export",
     "bench": "netem.cli.bench",
     "conform": "netem.cli.conform",
+    "check": "netem.cli.check",
     "doctor": "netem.cli.doctor",
     "node": "netem.cli.node",
 }

@@ -1,0 +1,1 @@
+"""Verdicts on a capture: what in it breaks a clause, in which frame."""

@@ -1,0 +1,100 @@
+"""One pass over a capture: every packet to those who judge it.
+
+Most packets of most captures are RoCE in UDP in IP in Ethernet, with nothing between: they take
+the short way. All else is walked header by header.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import BinaryIO
+
+from netem.analysis.check.findings import Findings
+from netem.analysis.check.link import IPV4, IPV6, READABLE, UDP, layers, network
+from netem.analysis.check.packet import Packet
+from netem.analysis.check.roce import RoceJudge
+from netem.analysis.check.rows import MRC
+from netem.analysis.records import CaptureReader
+from wire.mrc.options import PORTS
+from wire.pcapng import LINKTYPE_ETHERNET
+from wire.roce.packet import UDP_PORT
+
+Progress = Callable[[int], None]  # is told how many bytes have been read
+_ROCE = UDP_PORT.to_bytes(2, "big")
+_V6, _V4 = IPV6.to_bytes(2, "big"), IPV4.to_bytes(2, "big")
+_EVERY = 0xFFF  # packets between two reports of progress
+
+
+class Judge:
+    """Everything that is known of one capture."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.reader = CaptureReader(file)
+        self.findings = Findings()
+        self.roce = RoceJudge(self.findings, self.reader.interfaces)
+        self.packets = 0
+        self.unread: Counter[int] = Counter()  # packets, by link types that are not read
+
+    @property
+    def judged(self) -> int:
+        """Return how many packets there were that somebody here knows."""
+        return self.roce.packets
+
+    def run(self, progress: Progress | None = None) -> None:
+        """Judge the whole file. Raise NoCaptureError for one that is no capture."""
+        take, walk, reader = self.roce.take, self._walk, self.reader
+        packet = Packet()
+        link_types: list[int] = []
+        for (
+            packet.number, packet.at, packet.where, packet.data, packet.original,
+            packet.comment, packet.packet_id,
+        ) in reader.records():  # fmt: skip
+            data, where = packet.data, packet.where
+            if where >= len(link_types):
+                link_types = [one.link_type for one in reader.interfaces]
+            if progress is not None and not packet.number & _EVERY:
+                progress(reader.consumed)
+            if link_types[where] == LINKTYPE_ETHERNET:
+                ethertype = data[12:14]
+                if ethertype == _V6:
+                    if data[56:58] == _ROCE and data[20] == UDP and data[14] >> 4 == 6:
+                        if take(packet, 14, 54) == MRC:
+                            self._mrc(packet)
+                        continue
+                elif (
+                    ethertype == _V4
+                    and data[36:38] == _ROCE
+                    and data[23] == UDP
+                    and data[14] == 0x45
+                    and data[20] & 0x3F == 0 == data[21]
+                ):
+                    if take(packet, 14, 34) == MRC:
+                        self._mrc(packet)
+                    continue
+            walk(packet, link_types[where])
+        self.packets = packet.number
+        self.roce.end()
+
+    def _walk(self, packet: Packet, link_type: int) -> None:
+        """Find what is in a frame, however it is packed."""
+        if link_type not in READABLE:
+            self.unread[link_type] += 1
+            return
+        data = packet.data
+        ethertype, start = network(link_type, data)
+        found = list(layers(data, ethertype, start)) if ethertype in {IPV4, IPV6} else []
+        if not found:
+            return
+        inner = found[-1]
+        udp = inner.payload
+        if inner.protocol != UDP or inner.is_fragment or len(data) < udp + 8:
+            return
+        if data[udp + 2] << 8 | data[udp + 3] not in PORTS:
+            return
+        if udp - inner.ip not in {20, 40}:
+            text = "RoCE behind IPv4 options or IPv6 extension headers"
+            self.findings.violation(packet.number, "roce/W12", text)
+        elif self.roce.take(packet, inner.ip, udp) == MRC:
+            self._mrc(packet)
+
+    def _mrc(self, packet: Packet) -> None:
+        pass

@@ -1,0 +1,114 @@
+"""What `check` has to say about a capture, as JSON has it."""
+
+from enum import StrEnum
+from ipaddress import ip_address
+
+import msgspec
+
+from netem.analysis.check.findings import Finding, Severity
+from netem.analysis.check.flow import Flow
+from netem.analysis.check.judge import Judge
+
+SCHEMA_VERSION = 1
+
+
+class Verdict(StrEnum):
+    """In one word."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    FAIL = "fail"  # a violation
+    INCONCLUSIVE = "inconclusive"  # nothing to judge, or not all could be read
+
+
+class FlowSummary(msgspec.Struct, frozen=True):
+    """All packets from one address to one queue pair of another, where they were seen first."""
+
+    source: str
+    target: str
+    qp: int
+    service: str  # RC, UC, UD, MRC ...; empty for CNPs alone
+    interface: str
+    first_frame: int
+    packets: int
+    payload: int  # bytes, retransmissions included
+    retransmissions: int
+    naks: int
+    rnr_naks: int
+    cnps: int
+    marked: int  # packets with CE, on all links
+    damaged: int  # packets with a wrong ICRC
+    dropped: int  # packets that the capture says were killed
+    duration_ns: int
+
+
+class CheckReport(msgspec.Struct, frozen=True):
+    """The verdict on one file."""
+
+    schema_version: int
+    verdict: Verdict
+    why: str  # what is to be said of the verdict; empty where it says all
+    frames: int
+    violations: int
+    warnings: int
+    icrc_unchecked: int  # packets of which the capture does not hold all
+    flows: list[FlowSummary]
+    findings: list[Finding]
+    left_out: int  # findings of a kind that has many
+
+
+def report(judge: Judge) -> CheckReport:
+    """Return what a judge found, when it has run."""
+    findings = judge.findings
+    violations = findings.count(Severity.VIOLATION)
+    why = _why(judge)
+    verdict = Verdict.INCONCLUSIVE if why else Verdict.PASS
+    return CheckReport(
+        SCHEMA_VERSION,
+        Verdict.FAIL if violations else verdict,
+        why,
+        judge.packets,
+        violations,
+        findings.count(Severity.WARNING),
+        judge.roce.unchecked,
+        [_summary(judge, flow) for flow in judge.roce.flows.values() if flow.packets],
+        sorted(findings.kept, key=lambda one: one.frame),
+        sum(findings.counts.values()) - len(findings.kept),
+    )
+
+
+def _why(judge: Judge) -> str:
+    """Return what keeps a capture without violations from passing."""
+    reader = judge.reader
+    told = [reader.problem] if reader.problem else []
+    if reader.skipped:
+        told.append(f"{reader.skipped} packets cannot be read: their blocks are damaged")
+    told += [
+        f"{count} packets of link type {link_type}, which is not read here"
+        for link_type, count in judge.unread.items()
+    ]
+    if not judge.packets:
+        told.insert(0, "no packets captured")
+    elif not judge.judged:
+        told.insert(0, f"nothing to judge in {judge.packets} packets")
+    return "; ".join(told)
+
+
+def _summary(judge: Judge, flow: Flow) -> FlowSummary:
+    return FlowSummary(
+        str(ip_address(flow.source)),
+        str(ip_address(flow.target)),
+        flow.qp,
+        flow.service,
+        judge.reader.interfaces[flow.where].name,
+        flow.first,
+        flow.packets,
+        flow.payload,
+        flow.requests.again,
+        flow.responses.naks,
+        flow.responses.rnrs,
+        flow.cnps,
+        flow.marked,
+        flow.damaged,
+        flow.killed,
+        flow.ended - flow.began,
+    )

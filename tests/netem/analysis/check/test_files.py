@@ -1,0 +1,184 @@
+"""What becomes of files that are damaged, foreign, or no captures."""
+
+import contextlib
+import io
+import random
+from pathlib import Path
+from struct import pack
+
+import pytest
+
+from netem.analysis.check.judge import Judge
+from netem.analysis.check.report import Verdict
+from netem.analysis.records import NoCaptureError
+from netem.capture.runfolder import RunFolder
+from netem.cli.options import make_plan
+from netem.lab.find import built_in
+from netem.lab.simulate import simulate
+from netem.sim.world import CannotSimulateError
+from tests.netem.analysis.check.conftest import file_of, judged
+from wire import pcapng
+
+CAPTURES = Path(__file__).parents[4] / ".." / "shared" / "captures"
+RXE = CAPTURES / "rxe-6.1"
+needs_shared = pytest.mark.skipif(not RXE.is_dir(), reason="no shared captures beside this")
+
+
+def simulated(lab, tmp_path, **options):
+    plan, _ = make_plan(lab, **options)
+    folder = RunFolder.create(lab, tmp_path / lab)
+    simulate(plan, folder, lambda _done, _total: None)
+    return folder.capture
+
+
+@pytest.fixture(scope="module")
+def lossy(tmp_path_factory):
+    return simulated("psn-gap", tmp_path_factory.mktemp("runs")).read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lab", built_in())
+def test_no_lab_of_ours_gives_a_finding(lab, tmp_path):
+    try:
+        path = simulated(lab, tmp_path)
+    except CannotSimulateError as error:
+        pytest.skip(str(error))
+    found = judged(path.read_bytes())
+    assert [(one.frame, one.clause, one.text) for one in found.findings] == []
+    assert found.verdict is Verdict.PASS or lab.startswith("mrc-")
+    assert found.frames
+
+
+@needs_shared
+@pytest.mark.parametrize("path", sorted(RXE.glob("*.pcap")), ids=lambda path: path.stem)
+def test_nothing_is_held_against_the_kernels_soft_roce(path):
+    """Its known deviations are in what it answers, and these captures do not provoke them."""
+    found = judged(path.read_bytes())
+    assert [(one.frame, one.clause, one.text) for one in found.findings] == []
+    assert found.verdict is Verdict.PASS
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("ib_erf_endace_2008.pcap", "43 packets of link type 197, which is not read here"),
+        ("tcpdump_dcb_pfc.pcap", "nothing to judge"),
+        ("nettlp_mrd512_rc.pcap", "nothing to judge"),
+    ],
+)
+def test_what_is_not_for_us_is_inconclusive_and_says_why(name, why):
+    found = judged((CAPTURES / name).read_bytes())
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert why in found.why
+
+
+def test_a_capture_without_packets_is_a_verdict_of_its_own():
+    """P02: it is told from a check that failed."""
+    for data in (b"", file_of([])):
+        found = judged(data)
+        assert (found.verdict, found.why) == (Verdict.INCONCLUSIVE, "no packets captured")
+
+
+def test_what_is_whole_of_a_cut_file_is_judged(talk):
+    talk.ask("WRITE_ONLY", 5, b"data").ask("WRITE_ONLY", 6, b"data", length=9)
+    data = file_of(talk.rows)
+    found = judged(data[:-20])
+    assert (found.verdict, found.frames) == (Verdict.INCONCLUSIVE, 1)
+    assert "in the middle of a block" in found.why
+    talk.rows.reverse()
+    found = judged(file_of(talk.rows)[:-20])  # what was wrong stays wrong
+    assert (found.verdict, found.violations) == (Verdict.FAIL, 1)
+
+
+def test_a_snap_length_that_cuts_packets_leaves_their_headers(talk):
+    """P11: a cut capture is no trimmed packet, and what is missing is no fault."""
+    talk.ask("WRITE_ONLY", 5, bytes(500)).ask("WRITE_ONLY", 6, bytes(500))
+    talk.ask("SEND_ONLY", 6, bytes(500)).ask("SEND_ONLY", 7)
+    data = pcapng.section_header() + pcapng.interface_block("eth0", snap_length=96)
+    for number, (_, frame, _) in enumerate(talk.rows):
+        data += pcapng.enhanced_packet(0, number, frame[:96], original_length=len(frame))
+    found = judged(data)
+    assert [one.clause for one in found.findings] == ["roce/Q39"]
+    assert found.icrc_unchecked == 3
+    assert found.flows[0].payload == 1500
+    shorter = pcapng.section_header() + pcapng.interface_block("eth0")
+    shorter += pcapng.enhanced_packet(0, 1, talk.rows[0][1][:64], original_length=566)
+    assert judged(shorter).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("link_type", "head"),
+    [
+        (101, b""),
+        (113, bytes(14) + b"\x86\xdd"),
+        (276, b"\x86\xdd" + bytes(18)),
+        (0, bytes(4)),
+        (1, bytes(12) + b"\x81\x00\x00\x05\x86\xdd"),
+        (1, bytes(12) + b"\x88\xa8\x00\x05\x81\x00\x00\x05\x86\xdd"),
+    ],
+)
+def test_packets_are_found_behind_other_link_headers(talk, link_type, head):
+    talk.ask("WRITE_ONLY", 5, b"data", length=9)
+    data = pcapng.section_header() + pcapng.interface_block("any", link_type=link_type)
+    data += pcapng.enhanced_packet(0, 1, head + talk.rows[0][1][14:])
+    assert [one.clause for one in judged(data).findings] == ["roce/R49"]
+
+
+def test_packets_are_found_inside_tunnels_and_behind_extension_headers(talk):
+    """IPv6 in IPv6, with a hop-by-hop header and a segment list outside."""
+    talk.ask("WRITE_ONLY", 5, b"data", length=9)
+    inner = talk.rows[0][1][14:]
+    extension = b"\x2b" + bytes(7) + b"\x29\x02\x04\x01" + bytes(4) + bytes(16)
+    outer = pack("!IHBB", 6 << 28, len(extension) + len(inner), 0, 64) + bytes(32)
+    frame = bytes(12) + b"\x86\xdd" + outer + extension + inner
+    assert [one.clause for one in judged(file_of([("h0:p0", frame)])).findings] == ["roce/R49"]
+
+
+def test_one_kind_of_finding_does_not_fill_the_memory(talk):
+    for psn in range(200):
+        talk.ask("WRITE_ONLY", psn, b"data", length=9)
+    found = talk.verdict()
+    assert (found.violations, len(found.findings), found.left_out) == (200, 50, 150)
+
+
+def test_mutated_captures_never_raise(lossy):
+    """Any bits of a capture may be wrong: it is judged, or it is no capture."""
+    rng = random.Random(3)
+    for _ in range(300):
+        data = bytearray(lossy)
+        for _ in range(rng.choice((1, 5, 50, 500))):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        if rng.randrange(3) == 0:
+            del data[rng.randrange(len(data)) :]
+        with contextlib.suppress(NoCaptureError):
+            judged(bytes(data))
+
+
+def test_mutated_packets_never_raise(lossy):
+    """The blocks are whole, what is in them is not."""
+    rng = random.Random(5)
+    frames = [(record.data, record.comments) for record in pcapng.read_packets(lossy)]
+    for _ in range(150):
+        rows = []
+        for frame, comments in frames:
+            mutated = bytearray(frame)
+            for _ in range(rng.choice((0, 1, 3))):
+                mutated[rng.choice((rng.randrange(len(mutated)), rng.randrange(14, 80)))] ^= (
+                    1 << rng.randrange(8)
+                )
+            if rng.randrange(8) == 0:
+                del mutated[rng.randrange(len(mutated)) :]
+            rows.append((rng.choice(("h0:p0", "h1:p0")), bytes(mutated), "; ".join(comments)))
+        rng.shuffle(rows)
+        judged(file_of(rows))
+
+
+def test_progress_is_told_in_bytes(talk):
+    for _ in range(5000):
+        talk.rows.append(("h0:p0", b"x" * 60))
+    data = file_of(talk.rows)
+    told = []
+    Judge(io.BytesIO(data)).run(told.append)
+    assert told
+    assert all(0 <= one <= len(data) for one in told)

@@ -1,0 +1,286 @@
+"""One fault planted in a conversation is found, by the clause that it breaks."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netem.analysis.check.requests import packets_of
+from netem.analysis.check.roce import _v4_prefix, _v6_prefix
+from wire.roce.eths import Aeth, Reth
+from wire.roce.icrc import crc32, icrc
+from wire.roce.packet import cnp
+
+KIB = bytes(1024)
+
+
+def whole(talk):
+    """A WRITE of three packets, a READ of two, a SEND, an atomic."""
+    return (
+        talk.ask("WRITE_FIRST", 5, KIB, length=2148)
+        .ask("WRITE_MIDDLE", 6, KIB)
+        .ask("WRITE_LAST", 7, bytes(100), ack_req=True)
+        .ack(7, 1)
+        .ask("READ_REQUEST", 8, length=1500)
+        .answer("READ_RESPONSE_FIRST", 8, Aeth.ack(2), KIB)
+        .answer("READ_RESPONSE_LAST", 9, Aeth.ack(2), bytes(476))
+        .ask("SEND_ONLY", 10, b"hello")
+        .ask("FETCH_ADD", 11)
+        .answer("ATOMIC_ACKNOWLEDGE", 11, Aeth.ack(4))
+    )
+
+
+def test_what_is_right_passes(talk):
+    found = whole(talk).verdict()
+    assert found.verdict == "pass"
+    assert found.findings == []
+    there, back = found.flows
+    assert (there.service, there.packets, there.payload) == ("RC", 6, 2153)
+    assert (back.service, back.packets, back.payload) == ("RC", 4, 1500)
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_a_bit_changed_behind_the_icrc_is_found_and_one_in_mutable_fields_is_not(talk, family):
+    """R01, R03: W1, W3, W4, W6."""
+    ip, udp = 14, 34 if family == 4 else 54
+
+    def mutable(frame):
+        for offset in (1, 8) if family == 4 else (1, 2, 3, 7):
+            frame[ip + offset] ^= 0x01
+        frame[udp + 12] ^= 0xC0  # FECN, BECN
+
+    talk.ask("WRITE_ONLY", 5, bytes(64), family=family).change(0, mutable)
+    assert talk.clauses() == []
+    talk.change(0, lambda frame: frame.__setitem__(udp + 40, 0x80))
+    assert talk.clauses() == ["roce/W1"]
+
+
+def test_what_the_capture_calls_corrupted_is_no_fault_of_its_sender(talk):
+    talk.ask("WRITE_ONLY", 5, bytes(64), comment="corrupted bit 3 by corrupt 1%")
+    talk.change(0, lambda frame: frame.__setitem__(90, 0x80))
+    found = talk.ask("WRITE_ONLY", 5, bytes(64), comment="retransmission: timeout").verdict()
+    assert (found.verdict, found.flows[0].damaged) == ("pass", 1)
+
+
+def faults():
+    """Each is (clause, what makes a conversation with it)."""
+    yield "roce/W26", lambda t: t.ask("WRITE_ONLY", 5, b"data").ack(5, 1, ack_req=True)
+    yield "roce/W26", lambda t: t.ask("WRITE_ONLY", 5, b"data").ack(5, 1, solicited=True)
+    yield "roce/R3", lambda t: t.ask("WRITE_ONLY", 5, b"data").ack(6, 2)
+    yield (
+        "roce/R5",
+        lambda t: (
+            t.ask("WRITE_ONLY", 5, b"data").ack(5, 1).ask("WRITE_ONLY", 6, b"data").ack(6, 3)
+        ),
+    )
+    yield (
+        "roce/R5",
+        lambda t: (
+            t.ask("WRITE_ONLY", 5, b"data").ack(5, 7).ask("WRITE_ONLY", 6, b"data").ack(6, 6)
+        ),
+    )
+    yield (
+        "roce/R13",
+        lambda t: (
+            t.ask("SEND_ONLY", 5, b"x").ack(5, 1).answer("ACKNOWLEDGE", 6, Aeth.rnr_nak(1, 12))
+        ),
+    )
+    yield "roce/R16", lambda t: t.ask("WRITE_ONLY", 5, b"data").ack(5, 1).nak(5, 1)
+    yield "roce/R16", lambda t: t.ask("WRITE_ONLY", 5, b"data").ack(5, 1).nak(6, 1)
+    yield "roce/R17", lambda t: (
+        t.ask("WRITE_ONLY", 5, b"a").ack(5, 1).ask("WRITE_ONLY", 6, b"b")
+        .ask("WRITE_ONLY", 7, b"c").nak(6, 1).nak(6, 1)
+    )  # fmt: skip
+    yield (
+        "roce/R22",
+        lambda t: t.ask("READ_REQUEST", 5, length=100).answer(
+            "READ_RESPONSE_ONLY", 5, Aeth.ack(1), bytes(99)
+        ),
+    )
+    yield (
+        "roce/R22",
+        lambda t: (
+            t.ask("READ_REQUEST", 5, length=1500)
+            .answer("READ_RESPONSE_FIRST", 5, Aeth.ack(1), KIB)
+            .answer("READ_RESPONSE_MIDDLE", 6, None, KIB)
+        ),
+    )
+    yield "roce/R37", lambda t: t.ask("SEND_ONLY", 4).ask("WRITE_MIDDLE", 5, KIB)
+    yield "roce/R38", lambda t: t.ask("SEND_FIRST", 5, KIB).ask("SEND_ONLY", 6)
+    yield "roce/R39", lambda t: t.ask("WRITE_FIRST", 5, KIB).ask("SEND_LAST", 6, b"x")
+    yield "roce/R43", lambda t: t.ask("WRITE_ONLY", 5, b"data").ack(5, 1).nak(6, 1, 2)
+    yield "roce/R44", lambda t: t.ask("WRITE_ONLY", 5, b"data").nak(5, 0, 2).ack(5, 0)
+    yield "roce/R45", lambda t: t.ask("WRITE_FIRST", 5, bytes(1000), length=2000)
+    yield (
+        "roce/R46",
+        lambda t: (
+            t.ask("SEND_FIRST", 5, KIB)
+            .ask("SEND_MIDDLE", 6, bytes(512))
+            .ask("SEND_LAST", 7, b"x")
+        ),
+    )
+    yield (
+        "roce/R47",
+        lambda t: (
+            t.ask("SEND_FIRST", 5, KIB)
+            .ask("SEND_LAST", 6, b"x")
+            .ask("SEND_ONLY", 7, bytes(2000))
+        ),
+    )
+    yield "roce/R48", lambda t: t.ask("SEND_FIRST", 5, KIB).ask("SEND_LAST", 6)
+    yield "roce/R49", lambda t: t.ask("WRITE_ONLY", 5, b"data", length=5)
+    yield (
+        "roce/R49",
+        lambda t: t.ask("WRITE_FIRST", 5, KIB, length=1500).ask("WRITE_LAST", 6, bytes(400)),
+    )
+    yield "roce/R50", lambda t: t.ask("READ_REQUEST", 5, length=(1 << 31) + 1)
+    yield (
+        "roce/R52",
+        lambda t: t.ask("WRITE_ONLY", 5, b"x").answer(
+            "READ_RESPONSE_ONLY", 5, Aeth.ack(1), b"data"
+        ),
+    )
+    yield (
+        "roce/R52",
+        lambda t: t.ask("WRITE_ONLY", 5, b"x").answer("ATOMIC_ACKNOWLEDGE", 5, Aeth.ack(1)),
+    )
+    yield (
+        "roce/R60",
+        lambda t: t.ask("READ_REQUEST", 5, length=10).ask("WRITE_ONLY", 6, b"x").ack(6, 2),
+    )
+    yield "roce/R60", lambda t: t.ask("FETCH_ADD", 5).ask("WRITE_ONLY", 6, b"x").ack(6, 2)
+    yield "roce/Q23", lambda t: t.ask("WRITE_ONLY", 5, b"x").nak(5, 0, 7)
+    yield (
+        "roce/Q23",
+        lambda t: t.ask("WRITE_ONLY", 5, b"x").answer("ACKNOWLEDGE", 5, Aeth(0x9F, 1)),
+    )
+    yield (
+        "roce/Q26",
+        lambda t: (
+            t.ask("READ_REQUEST", 5, b"", Reth(0x1000, 1, 3000))
+            .answer("READ_RESPONSE_FIRST", 5, Aeth.ack(1), KIB)
+            .ask("READ_REQUEST", 6, b"", Reth(0x1000, 1, 3000))
+        ),
+    )
+    yield "roce/Q39", lambda t: t.ask("WRITE_ONLY", 5, b"data").ask("SEND_ONLY", 5, b"data")
+    yield "roce/Q39", lambda t: t.ask("WRITE_ONLY", 5, b"data").ask("WRITE_ONLY", 7, b"data")
+
+
+@pytest.mark.parametrize(("clause", "plant"), [*faults()])
+def test_a_planted_fault_is_found_by_its_clause(talk, clause, plant):
+    assert plant(talk).clauses() == [clause]
+
+
+def test_bits_of_the_header_and_the_pad(talk, make):
+    def with_new_icrc(change):
+        def changed(frame):
+            change(frame)
+            frame[-4:] = icrc(memoryview(frame)[14:-4]).to_bytes(4, "little")
+
+        return changed
+
+    def one(offset, value, payload=b"data!"):
+        talk.rows.clear()
+        talk.ask("SEND_ONLY", 5, payload)
+        talk.change(0, with_new_icrc(lambda frame: frame.__setitem__(offset, value)))
+        return talk.clauses()
+
+    assert one(63, 0x31) == ["roce/W15"]  # TVer
+    assert one(62, 0x15) == ["roce/W16"]
+    assert one(-5, 1) == ["roce/W14"]
+    assert one(62, 0x06, b"") == ["roce/W22"]  # no room for a RETH
+
+    def with_slack(frame):
+        frame[19] += 4
+        frame[-4:] = icrc(memoryview(frame)[14:-4]).to_bytes(4, "little")
+        frame.extend(bytes(4))
+
+    talk.rows.clear()
+    assert talk.ask("SEND_ONLY", 5, b"x").change(0, with_slack).clauses() == ["roce/W22"]
+
+
+def test_lengths_that_cannot_be(talk):
+    talk.ask("SEND_ONLY", 5, bytes(40))
+    whole_frame = talk.rows[0][1]
+    talk.change(0, lambda frame: frame.__delitem__(slice(-8, None)))
+    assert talk.clauses() == ["roce/W22"]
+    talk.rows[0] = ("h0:p0", whole_frame[:60], "")
+    assert talk.clauses() == ["roce/W22"]
+    talk.rows[0] = ("h0:p0", whole_frame, "")
+    talk.change(0, lambda frame: frame.__setitem__(59, frame[59] - 1))
+    assert talk.clauses() == ["roce/W14"]
+
+
+def test_ethernet_padding_behind_a_short_packet_is_nothing(talk):
+    """W23."""
+    talk.ask("SEND_ONLY", 5, family=4).change(0, lambda frame: frame.extend(b"\xaa" * 6))
+    assert talk.verdict().verdict == "pass"
+
+
+def test_a_cnp_has_the_form_that_it_has(talk, make):
+    """R04: N2; and N1: there is a cause for it."""
+    talk.ask("SEND_ONLY", 5, b"x").change(0, lambda f: f.__setitem__(15, f[15] | 0x30))
+    talk.rows.append(("h1:p0", make.cnp()))
+    assert talk.verdict().findings == []
+    talk.rows[1] = ("h1:p0", make.roce("h1", "h0", cnp(0x11)._replace(payload=b"x" * 16)))
+    assert talk.clauses() == ["roce/N2"]
+    wrong = cnp(0x11)
+    wrong = wrong._replace(bth=wrong.bth._replace(becn=False, psn=3, ack_req=True))
+    talk.rows[1] = ("h1:p0", make.roce("h1", "h0", wrong))
+    found = talk.verdict().findings
+    assert "BECN is 0, PSN is 0x3, AckReq is 1" in found[0].text
+    talk.rows[0:1] = []
+    talk.rows[0] = ("h1:p0", make.cnp())
+    assert talk.clauses("warning") == ["roce/N1"]
+
+
+def test_a_gap_that_is_nobodys_fault_is_a_note(talk):
+    talk.ask("WRITE_ONLY", 5, b"data").ask("WRITE_ONLY", 7, b"data")
+    assert talk.clauses(ours=False) == []
+    assert "1 packets are not in the capture" in talk.verdict(ours=False).findings[0].text
+    talk.ack(7, 2)  # it was there, the capture alone has missed it
+    assert talk.clauses() == []
+
+
+def test_a_go_back_is_retransmission_and_no_fault(talk):
+    for psn in (5, 6, 7, 8):
+        talk.ask("WRITE_ONLY", psn, b"data", comment="dropped by loss" if psn == 6 else "")
+    talk.ack(5, 1).nak(6, 1)
+    for psn in (6, 7, 8):
+        talk.ask("WRITE_ONLY", psn, b"data", comment="retransmission: NAK")
+    found = talk.ack(8, 4).verdict()
+    assert found.findings == []
+    assert (found.flows[0].retransmissions, found.flows[0].dropped) == (3, 1)
+    assert found.flows[1].naks == 1
+
+
+def test_a_resend_before_the_rnr_timer_is_a_warning(talk):
+    talk.ask("SEND_ONLY", 5, b"x").answer("ACKNOWLEDGE", 5, Aeth.rnr_nak(0, 12))
+    assert talk.ask("SEND_ONLY", 5, b"x").clauses("warning") == ["roce/Q17"]
+
+
+def test_psns_and_msns_wrap(talk):
+    """R63, R64."""
+    talk.ask("WRITE_FIRST", 0xFFFFFF, KIB, length=1030).ask("WRITE_LAST", 0, bytes(6))
+    talk.ack(0, 1).ask("READ_REQUEST", 1, length=8).answer(
+        "READ_RESPONSE_ONLY", 1, Aeth.ack(2), bytes(8)
+    )
+    assert talk.verdict().findings == []
+
+
+def test_two_connections_of_equal_psns_are_not_taken_for_each_other(talk, make):
+    """Who answers whom is not said by a packet: where it is not sure, nothing is judged."""
+    for qp in (0x22, 0x23):
+        talk.rows.append(("h0:p0", make.request(0x0A, 5, bytes(4096), qp=qp)))
+    assert talk.ack(5, 9).ack(5, 2).clauses() == []
+
+
+@given(st.integers(0, 1 << 20), st.sampled_from([256, 1024, 4096]))
+def test_a_read_takes_as_many_psns_as_packets(length, pmtu):
+    assert packets_of(length, pmtu) == max(1, (length + pmtu - 1) // pmtu)
+
+
+@given(st.binary(min_size=60, max_size=100), st.sampled_from([4, 6]))
+def test_the_masks_are_those_of_the_codec(data, version):
+    data = bytes([version << 4 | data[0] & 15]) + data[1:]
+    at, prefix = (36, _v4_prefix) if version == 4 else (56, _v6_prefix)
+    assert crc32(data[at:], prefix(data, 0)) == icrc(data)
