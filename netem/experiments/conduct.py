@@ -34,11 +34,13 @@ class Record(NamedTuple):
     verdict: Verdict
     why: str
     duration: Ns  # emulated
+    sample: Ns  # how far samples are apart
     flows: list[FlowResult]
     ends: list[FlowReport]
     fabric: Figures
     counters: dict[str, dict[str, int]]  # by node
     events: list[SimEvent]
+    changes: list[Ns]  # when the lab file changed something
 
     def figures(self, flow: str | None) -> Figures:
         """Return the metrics that labs may expect, of all flows or of some."""
@@ -88,11 +90,13 @@ def record_of(plan: Plan, name: str, outcome: SimOutcome) -> Record:
         judged.verdict,
         judged.why,
         outcome.duration,
+        plan.sample or 1,
         judged.flows,
         [end for report in outcome.reports for end in report.flows],
         of_fabric(plan, outcome.reports, judged.links, judged.faults),
         {report.node: report.counters for report in outcome.reports},
         list(_kept(outcome.events)),
+        sorted({one.at for one in plan.changes} | {one.at for one in plan.events}),
     )
 
 

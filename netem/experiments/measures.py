@@ -4,6 +4,8 @@
     goodput          of a piece of the run (`between`): what came to memory in it
     lowest_goodput   of the pieces of a bin's length: the least that came in one
     retired          how often paths were found bad
+    found_after      longest from a change of the lab, or a path's first use after it, until the
+                     path was found bad
     last_retired     from the beginning of the piece to the last path that was found bad
     latency          half of the time from post to completion, mean of the flows' messages
     spread           of the goodputs of flows: largest less smallest, over their mean
@@ -47,7 +49,7 @@ def kind_of(metric: str) -> str:
     """Return what a metric is: rate, time, share or count."""
     if metric in RATES | {"lowest_goodput", "slowest", "fastest"}:
         return "rate"
-    if metric in TIMES | {"gap", "last_retired", "latency"}:
+    if metric in TIMES | {"gap", "found_after", "last_retired", "latency"}:
         return "time"
     return "share" if metric in SHARES | {"spread"} else "count"
 
@@ -58,8 +60,12 @@ def kind_of(metric: str) -> str:
 class Course:
     """A sum that only grows, of several counters, each known at some times."""
 
-    def __init__(self, rows: Iterable[tuple[Ns, object, int]]) -> None:
-        """Take rows of (time, whose counter, its value) in the order of time."""
+    def __init__(self, rows: Iterable[tuple[Ns, object, int]], every: Ns) -> None:
+        """Take rows of (time, whose counter, its value) in the order of time.
+
+        Samples are `every` so long apart; one that is left out found nothing new.
+        """
+        self._every = every
         self.times: list[Ns] = []
         self.sums: list[int] = []
         known: dict[object, int] = {}
@@ -76,14 +82,11 @@ class Course:
     def at(self, time: Ns) -> float:
         """Return the sum at a time, between two samples in proportion."""
         after = bisect_right(self.times, time)
-        if not after:
-            return 0.0 if not self.times else self.sums[0] * time / self.times[0]
-        before = after - 1
+        before = self.sums[after - 1] if after else 0
         if after == len(self.times):
-            return self.sums[before]
-        span = self.times[after] - self.times[before]
-        share = (time - self.times[before]) / span
-        return self.sums[before] + share * (self.sums[after] - self.sums[before])
+            return before
+        share = 1 - (self.times[after] - time) / self._every
+        return before + max(0.0, share) * (self.sums[after] - before)
 
     def rate(self, start: Ns, end: Ns) -> float:
         """Return the growth per second, in bits, if the sum is of bytes."""
@@ -99,22 +102,24 @@ class Course:
 
 def placed(record: Record, plane: int | None = None) -> Course:
     """Return what came to the memories of all hosts, by all planes or one."""
-    return Course(
+    rows = (
         (row.at, (row.node, row.fields["plane"]), int(row.fields["placed"]))
         for row in record.events
         if row.event == SAMPLE
         and "placed" in row.fields
         and plane in {None, row.fields["plane"]}
     )
+    return Course(rows, record.sample)
 
 
 def sent(record: Record, flow: str) -> Course:
     """Return what the queue pairs of a flow sent, retransmissions included."""
-    return Course(
+    rows = (
         (row.at, (row.node, row.fields["qp"]), int(row.fields["bytes"]))
         for row in record.events
         if row.event == SAMPLE and str(row.fields.get("flow", "")).startswith(flow)
     )
+    return Course(rows, record.sample)
 
 
 def _gap(record: Record, what: Measure, span: _Span) -> float | None:
@@ -158,6 +163,24 @@ def _last_retired(record: Record, what: Measure, span: _Span) -> float | None:
     del what
     found = retirements(record, span)
     return max(found) - span[0] if found else None
+
+
+def _found_after(record: Record, what: Measure, span: _Span) -> float | None:
+    """Return how long bad paths were in use: since a spare became one of them, or a change."""
+    del what
+    since: dict[tuple[str, object, object], Ns] = {}
+    longest: Ns | None = None
+    for row in record.events:
+        if row.event != "ev_state":
+            continue
+        path = row.node, row.fields["qp"], row.fields["ev"]
+        if row.fields["new"] != "ASSUMED_BAD":
+            since[path] = row.at
+        elif span[0] <= row.at <= span[1]:
+            changed = max((at for at in record.changes if at <= row.at), default=span[0])
+            used = row.at - max(since.get(path, 0), changed)
+            longest = used if longest is None else max(longest, used)
+    return longest
 
 
 def _lost_in(record: Record, what: Measure, span: _Span) -> float | None:
@@ -212,6 +235,7 @@ _OWN: dict[str, Callable[[Record, Measure, _Span], float | None]] = {
     "goodput": _goodput,
     "lowest_goodput": _lowest_goodput,
     "retired": _retired,
+    "found_after": _found_after,
     "last_retired": _last_retired,
     "lost_in": _lost_in,
     "latency": _latency,

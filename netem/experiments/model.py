@@ -20,8 +20,6 @@ from transports.clock import Ns
 FOLDER = Path(__file__).parent
 CASES, LABS = FOLDER / "cases", FOLDER / "labs"
 
-BOUNDS = "at_least", "at_most", "equals"
-
 
 class ExperimentError(ValueError):
     """An experiment's file that cannot be, in one line: where, what is wrong, what is legal."""
@@ -147,8 +145,8 @@ def _problems(experiment: Experiment) -> Iterator[str]:
         if run not in known:
             yield f"{where}: no run {run}; there are {', '.join(sorted(known))}"
     for figure in experiment.figures:
-        if sum(getattr(figure, bound) is not None for bound in BOUNDS) > 1:
-            yield f"figure {figure.name!r}: one of {', '.join(BOUNDS)}"
+        if figure.equals is not None and {figure.at_least, figure.at_most} != {None}:
+            yield f"figure {figure.name!r}: equals leaves no place for another bound"
 
 
 def _named(experiment: Experiment) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ from random import Random
 from netem.host.events import RETRANSMISSION, Chronicle
 from netem.host.mrc_wire import encapsulation_of, qp_config, wire_options
 from netem.host.port import HostPort
+from netem.host.queues import Line, Queues
 from netem.impair.departure import FrameMeta
 from netem.topology.outcome import FlowReport
 from netem.topology.plan import MrcPlan, NodePlan, QpPlan
@@ -38,6 +39,7 @@ from transports.roce.psn import MASK
 from transports.roce.regions import MemoryRegion
 from transports.roce.work import RecvWr, SendWr
 from wire.codec import ReadBuffer
+from wire.ethernet import ETHERNET
 
 NIC = "mrc"  # what the NIC is called where RC has the name of a port
 
@@ -109,6 +111,8 @@ class MrcNic:
         self.is_plain = isinstance(encapsulation, PlainIpv6)
         self._is_led = isinstance(encapsulation, Srv6)
         self.device = Device(config, Random(f"{node.seed}/{NIC}"), encapsulation)
+        self._queues = Queues(_lines(node))
+        self._pinned: list[tuple[Ns, QueuePair]] = []  # until when
         self._ends: dict[int, MrcEnd] = {}  # by number of the queue pair
         self._windows: dict[int, int] = {}  # events told, by queue pair
 
@@ -169,6 +173,11 @@ class MrcNic:
             linear_retries=mrc.linear,
             exponential_retries=mrc.exponential,
         )
+        if mrc.pinned is not None and qp.paths is not None:
+            for ev, _ in list(qp.paths.states()):
+                if ev != mrc.pinned:
+                    qp.paths.deny(ev)
+            self._pinned.append((mrc.pinned_until, qp))
         end = self._ends[plan.qp_num] = MrcEnd(qp)
         return end
 
@@ -192,13 +201,20 @@ class MrcNic:
 
     def transmit(self, now: Ns) -> Iterator[tuple[str, bytes, FrameMeta]]:
         """Hand out the frames to send now, each with its port."""
-        for out in self.device.transmit(now):
+        device, queues = self.device, self._queues
+        if queues.look(now):
+            device.room = ~queues.full
+        for out in device.transmit(now):
             is_again = out.transmission > 1
             why = out.why if is_again else ""
             meta = FrameMeta(out.qp_num, out.psn, out.transmission, why)
             framed = self._ports[out.plane].framed(out.packet, meta, now)
-            if framed is not None:
-                yield framed
+            if framed is None:
+                continue
+            queues.sent(out.plane, len(framed[1]), now)
+            if queues.full:
+                device.room = ~queues.full
+            yield framed
 
     def set_carrier(self, port: str, is_up: bool, now: Ns) -> None:
         """Take note that the link of a port has lost its carrier, or got it."""
@@ -208,9 +224,18 @@ class MrcNic:
 
     @property
     def deadline(self) -> Ns | None:
-        return self.device.deadline
+        at = self.device.deadline
+        free = self._queues.deadline if self.device.is_stalled else None
+        times = [time for time in (at, free) if time is not None]
+        times += [until for until, _ in self._pinned]
+        return min(times, default=None)
 
     def expire(self, now: Ns) -> None:
+        for until, qp in self._pinned:
+            if until <= now and qp.paths is not None:
+                for ev, _ in list(qp.paths.states()):
+                    qp.paths.allow(ev)
+        self._pinned = [pin for pin in self._pinned if pin[0] > now]
         at = self.device.deadline
         if at is not None and at <= now:
             self.device.expire(now)
@@ -256,6 +281,17 @@ class MrcNic:
                     sums[name] = sums.get(name, 0) + getattr(counters, name)
             for name, count in sums.items():
                 yield f"{NIC}.{layer}.{name}", count
+
+
+def _lines(node: NodePlan) -> dict[int, Line]:
+    """Return the links of a host that have a rate, by plane."""
+    return {
+        int(port.name[1:]): Line(
+            port.egress.rate, port.egress.overhead, port.mtu + ETHERNET.size
+        )
+        for port in node.ports
+        if port.egress.rate
+    }
 
 
 def _paths(mrc: MrcPlan) -> PathsConfig:

@@ -9,7 +9,7 @@ Where the lab leaves them open, the base RTT is worked out for a full packet the
 back over idle links, and the rate is that of the source's ports together.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from netem.impair.model import Impairment
 from netem.topology import draw
@@ -92,6 +92,8 @@ class MrcPlans:
             early_loss=spec.early_loss,
             quick_adapt=spec.quick_adapt,
             port_updates=spec.port_updates,
+            pinned=None if spec.pin is None else min(evs.active, key=_place(spec)),
+            pinned_until=spec.pin or 0,
         )
 
     def reaction_need(self, name: str, pairs: tuple[Pair, ...], spec: MrcSpec) -> Need:
@@ -183,6 +185,12 @@ def of_nic(readings: MrcReadings) -> tuple[object, ...]:
 def reverse(pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
     """Return the pairs from the other end."""
     return tuple(Pair(pair.target, pair.source) for pair in pairs)
+
+
+def _place(spec: MrcSpec) -> Callable[[int], tuple[int, int]]:
+    """Return what orders entropy values by plane, and by way within a plane."""
+    layout = LAYOUTS[spec.ev_format]
+    return lambda ev: (layout.plane_of(ev), layout.read(ev, "hop0"))
 
 
 def port_plane(port: str) -> int:

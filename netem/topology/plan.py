@@ -154,6 +154,8 @@ class MrcPlan(Frozen, frozen=True):
     early_loss: bool = True  # loss_rules apply
     quick_adapt: bool = True
     port_updates: Ns | None = 5_000_000
+    pinned: int | None = None  # the only entropy value in use ...
+    pinned_until: Ns = 0  # ... until then
 
 
 class QpPlan(Frozen, frozen=True):

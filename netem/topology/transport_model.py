@@ -120,6 +120,7 @@ class MrcSpec(TransportSpec, frozen=True, kw_only=True):
     port_updates: Annotated[Ns | None, Or("none", None, TIME)] = 5 * MS
     readings: Annotated[ReadingKeys | None, Keys(ReadingKeys)] = None
     peer_readings: Annotated[ReadingKeys | None, Keys(ReadingKeys)] = None
+    pin: Annotated[Ns | None, Or("none", None, TIME)] = None
 
     @property
     def window_packets(self) -> int:

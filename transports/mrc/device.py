@@ -93,6 +93,7 @@ class Device:
         self.sent_packets = 0
         self._has_icrc = config.options.icrc
         self._room: int | None = None
+        self._stalled: dict[int, QueuePair] = {}  # had data when no plane had room
         self._rng = rng
         self._planes = {ip: plane for plane, ip in enumerate(config.addresses) if ip}
         self._ports = sum(1 << plane for plane in self._planes.values())
@@ -175,6 +176,7 @@ class Device:
         """Forget `qp` and what it still had to send. Its requests make no completions."""
         del self._qps[qp.qp_num]
         qp.generation += 1
+        self._stalled.pop(qp.qp_num, None)
         self._low.discard(qp.qp_num & 0xFFFF)
         qp.part()
         self._agenda.forget(qp)
@@ -222,10 +224,18 @@ class Device:
 
     @room.setter
     def room(self, mask: int | None) -> None:
-        self._room = mask
-        for qp in self._qps.values():
+        before, self._room = self._room, mask
+        if before is None or (mask is not None and not mask & ~before):
+            return
+        stalled, self._stalled = self._stalled, {}
+        for qp in stalled.values():
             if qp.requestor is not None and qp.requestor.stop is Stop.PATHS:
                 self._agenda.note(qp)
+
+    @property
+    def is_stalled(self) -> bool:
+        """Say whether somebody has data for planes without room, or for none that is up."""
+        return bool(self._stalled)
 
     @property
     def deadline(self) -> Ns | None:
@@ -275,6 +285,8 @@ class Device:
             qp = self._qps[qp_num]
             out = qp.next_out(now, self._room)
             agenda.sent(anything=out is not None)
+            if out is None and qp.requestor is not None and qp.requestor.stop is Stop.PATHS:
+                self._stalled[qp_num] = qp
             packet = None if out is None else of_qp(qp, out, now)
             if packet is not None:
                 self.sent_packets += 1

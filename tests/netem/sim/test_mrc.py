@@ -202,3 +202,23 @@ workload: [{{pattern: all_reduce, op: {op}, size: 16KiB, qps: 2, over: [h0, h2, 
     assert "0/h0->h2/1" in flows
     # Two links of 10 us for each of six steps: none began before the last one had come.
     assert 6 * 20_000 < run.outcome.duration < 6 * 30_000
+
+
+def test_pinned_flows_use_one_path_alone_until_they_are_free(simulate):
+    pinned = fabric(count=8).replace("paths: 8}", "paths: 8, pin: 1s}")
+    run = simulate(pinned)
+    assert run.judged.verdict == "pass"
+    used = [f"t0-p{p}-0:e{e}->t1-p{p}-{e - 1}:e0" for p in (0, 1) for e in (1, 2)]
+    assert [frames(run, one) >= 128 for one in used] == [True, False, False, False]
+    free = simulate(pinned.replace("pin: 1s", "pin: 10us"))
+    assert all(frames(free, one) > 16 for one in used)
+
+
+def test_what_waits_before_a_link_is_short_whatever_the_window(simulate):
+    """12.9: a plane that is full is passed over, so nothing waits until its timer ends."""
+    slow = fabric(count=16).replace("100gbit", "10gbit")
+    run = simulate(slow.replace("paths: 8}", "paths: 8, timeout: 6, rate: 400gbit}"))
+    (flow,) = run.judged.flows
+    assert run.judged.verdict == "pass"
+    assert flow.retransmissions == 0
+    assert counter(run, "h0", "paths.retired") == 0

@@ -100,9 +100,12 @@ def test_an_egress_queue_that_is_full_is_passed_over():
     mrc.posts(8 * MTU)
     assert planes_used(mrc.sends_all()) == {1}
     mrc.device.room = 0
+    assert not mrc.device.is_stalled
     mrc.posts()
     mrc.sends_nothing()
+    assert mrc.device.is_stalled
     mrc.device.room = 0b01
+    assert not mrc.device.is_stalled
     mrc._drain()
     assert mrc.sends("WRITE_ONLY").out.plane == 0
 
