@@ -52,7 +52,7 @@ class Record(NamedTuple):
         return of_flows(flows, self.ends) | self.fabric
 
 
-class _Nowhere:
+class Nowhere:
     """No frame is recorded."""
 
     def record(self, *what: Any, **more: Any) -> None:  # noqa: ANN401 (of no interest)
@@ -72,7 +72,7 @@ def plan_of(variant: Variant, seed: int) -> Plan:
 def conduct(variant: Variant, seed: int) -> Record:
     """Run a lab in the simulator."""
     plan = plan_of(variant, seed)
-    return record_of(plan, variant.name, run(plan, _Nowhere()))
+    return record_of(plan, variant.name, run(plan, Nowhere()))
 
 
 def record_of(plan: Plan, name: str, outcome: SimOutcome) -> Record:

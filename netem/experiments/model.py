@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-import yaml
 from msgspec import Struct, field
 
 from netem.topology import units
+from netem.topology.errors import LabError
+from netem.topology.tree import read_tree
 from transports.clock import Ns
 
 FOLDER = Path(__file__).parent
@@ -114,8 +115,8 @@ def load(name: str) -> Experiment:
     if not path.is_file():
         raise ExperimentError(f"{name}: no such experiment; there are {', '.join(names())}")
     try:
-        experiment = msgspec.convert(yaml.safe_load(path.read_text()), Experiment)
-    except (msgspec.ValidationError, yaml.YAMLError) as error:
+        experiment = msgspec.convert(read_tree(path.read_text()), Experiment)
+    except (msgspec.ValidationError, LabError) as error:
         raise ExperimentError(f"{path.name}: {error}") from error
     for problem in _problems(experiment):
         raise ExperimentError(f"{path.name}: {problem}")

@@ -21,15 +21,16 @@ from wire.codec import ReadBuffer
 class Host:
     """One host of a plan. Its receives are posted, its queue pairs connected, from the start.
 
-    Those of `connect: cm` connect when the run begins.
+    Those of `connect: cm` connect when the run begins. `late` is how much later than asked for
+    its owner may give it a turn.
     """
 
-    def __init__(self, plan: Plan, name: str) -> None:
+    def __init__(self, plan: Plan, name: str, late: Ns = 0) -> None:
         self.name = name
         node = plan.node(name)
         self._ports = {port.name: HostPort(node, port) for port in node.ports}
         has_mrc = any(qp.kind == "mrc" for qp in node.qps)
-        self._nic = MrcNic(node, self._ports) if has_mrc else None
+        self._nic = MrcNic(node, self._ports, late) if has_mrc else None
         self._workload = Workload(
             plan, node, {port.name: port.device for port in self._ports.values()}, self._nic
         )

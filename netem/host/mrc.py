@@ -87,9 +87,9 @@ class MrcEnd:
 
 
 class MrcNic:
-    """The MRC device of a host, whose ports are given by name."""
+    """The MRC device of a host, whose ports are given by name; turns may come so `late`."""
 
-    def __init__(self, node: NodePlan, ports: Mapping[str, HostPort]) -> None:
+    def __init__(self, node: NodePlan, ports: Mapping[str, HostPort], late: Ns = 0) -> None:
         plans = [qp.mrc for qp in node.qps if qp.mrc is not None]
         self.touched: set[int] = set()  # queue pairs that packets came for
         self._ports: dict[int, HostPort] = {}
@@ -111,7 +111,7 @@ class MrcNic:
         self.is_plain = isinstance(encapsulation, PlainIpv6)
         self._is_led = isinstance(encapsulation, Srv6)
         self.device = Device(config, Random(f"{node.seed}/{NIC}"), encapsulation)
-        self._queues = Queues(_lines(node))
+        self._queues = Queues(_lines(node), late)
         self._pinned: list[tuple[Ns, QueuePair]] = []  # until when
         self._ends: dict[int, MrcEnd] = {}  # by number of the queue pair
         self._windows: dict[int, int] = {}  # events told, by queue pair

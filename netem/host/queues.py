@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from transports.clock import Ns, S
 
-# Ours: so many full frames keep a link busy until whoever sends has had a turn.
+# Ours: so many full frames keep a link busy until whoever sends has had its next turn.
 WAITING = 4
 
 
@@ -33,9 +33,12 @@ class Line(NamedTuple):
 class Queues:
     """When the lines of a NIC, by plane, are free; planes without one always are."""
 
-    def __init__(self, lines: Mapping[int, Line]) -> None:
+    def __init__(self, lines: Mapping[int, Line], late: Ns = 0) -> None:
+        """Begin with empty lines. Turns may come so much `late`, and links are not to wait."""
         self._lines = dict(lines)
-        self._most = {plane: WAITING * line.time(line.full) for plane, line in lines.items()}
+        self._most = {
+            plane: max(late, WAITING * line.time(line.full)) for plane, line in lines.items()
+        }
         self._free_at: dict[int, Ns] = {}  # of lines that are busy
         self.full = 0  # mask of planes without room, as of the last call
 

@@ -18,8 +18,8 @@ class SampledHost(Host):
     come. Rows are those of `netem.capture.samples`: `QpSample`, `PlaneSample`.
     """
 
-    def __init__(self, plan: Plan, name: str) -> None:
-        super().__init__(plan, name)
+    def __init__(self, plan: Plan, name: str, late: Ns = 0) -> None:
+        super().__init__(plan, name, late)
         self._ticks = Ticks(plan.sample)
         self._sent: dict[str, int] = {}  # payload bytes, as of the sample before
         self._placed: dict[int, int] = {}  # the same of what came, by plane

@@ -41,6 +41,7 @@ from netem.sockets.udp import UdpSocket
 from netem.switch.nic import Nic
 from netem.switch.pipeline import Switch
 from netem.switch.sampled import SampledSwitch
+from netem.topology.headroom import REACTION
 from netem.topology.outcome import NodeReport
 from netem.topology.plan import LinkPlan, NodePlan, Plan, PortPlan, WorkPlan
 from transports.clock import Ns
@@ -177,7 +178,8 @@ class _Site:
             switch = Switch(node) if every is None else SampledSwitch(node, every)
             driver = self._drive(switch, ports, switch, switch.set_carrier)
             return Node(switch, driver, self._spool)
-        host = (Host if plan.sample is None else SampledHost)(plan, node.name)
+        kind = Host if plan.sample is None else SampledHost
+        host = kind(plan, node.name, REACTION // plan.dilation)
         if any(port.nic is not None for port in node.ports):
             nic = Nic(host, node)
             return Node(nic, self._drive(nic, ports, nic, nic.set_carrier), self._spool)

@@ -2,9 +2,12 @@
 
 import pytest
 
-from netem.experiments.conduct import conduct, plan_of
+from netem.experiments.conduct import Nowhere, conduct, plan_of, record_of
 from netem.experiments.judge import judge
-from netem.experiments.model import LABS, load, names, variants
+from netem.experiments.model import FOLDER, LABS, load, names, variants
+from netem.sim.world import run
+from netem.topology.load import load_lab
+from netem.topology.planner import plan_lab
 
 
 @pytest.mark.parametrize("name", names())
@@ -31,3 +34,13 @@ def test_an_experiment_meets_what_it_expects(name):
         if figure.verdict != "pass"
     }
     assert (result.complaints, missed) == ([], {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path", sorted((FOLDER / "sockets").glob("*.yaml")), ids=lambda p: p.stem
+)
+def test_a_lab_for_sockets_meets_its_expectations_in_virtual_time_too(path):
+    plan = plan_lab(load_lab(path.read_text(), name_hint=path.stem))
+    assert plan.name == path.stem
+    assert (record_of(plan, "", run(plan, Nowhere())).verdict) == "pass"
