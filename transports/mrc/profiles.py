@@ -17,11 +17,11 @@ Who reads "for each bit set in the mask" from bit 0 up gets `LOW_FIRST`.
 The layouts at the end are those of the profile `mrc-emu/1`: what lies where in an expanded EV.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from itertools import product
+from itertools import product, zip_longest
 from random import Random
 from typing import NamedTuple
 
@@ -253,13 +253,15 @@ def draw(
 ) -> EvSet:
     """Return `count` EVs in use and as many in reserve, an equal share of both on each plane.
 
-    Within a plane the ways up come in an order of chance, each once before any a second time;
-    those that take the same way differ in salt. `uplinks` is 1 where both ends share a T0.
+    Planes take turns, so that a rotation (`paths`) fills all of them alike at any moment, and
+    not one after another. Within a plane the ways up come in an order of chance, each once
+    before any a second time; those that take the same way differ in salt. `uplinks` is 1 where
+    both ends share a T0.
     """
     if not planes or count < 1 or uplinks < 1:
         raise ValueError(f"{count} EVs over {uplinks} uplinks on {len(planes)} planes")
-    active: list[int] = []
-    backup: list[int] = []
+    active: list[list[int]] = []  # by plane
+    backup: list[list[int]] = []
     for position, plane in enumerate(planes):
         share = count // len(planes) + (position < count % len(planes))
         ways = rng.sample(range(uplinks), uplinks)
@@ -267,6 +269,12 @@ def draw(
             layout.make(plane, ways[nth % uplinks], nth // uplinks) for nth in range(2 * share)
         ]
         evs = list(dict.fromkeys(evs))  # fewer where salts do not suffice
-        active += evs[:share]
-        backup += evs[share:]
-    return EvSet(tuple(active), tuple(backup))
+        active.append(evs[:share])
+        backup.append(evs[share:])
+    return EvSet(tuple(_in_turns(active)), tuple(_in_turns(backup)))
+
+
+def _in_turns(rows: Iterable[Iterable[int]]) -> Iterator[int]:
+    """Yield the first of each row, then the second of each, and so on."""
+    for column in zip_longest(*rows):
+        yield from (ev for ev in column if ev is not None)

@@ -146,6 +146,13 @@ def test_a_draw_shares_equally_and_takes_each_way_once_first():
         assert sum(ev & 7 == plane for ev in active) == 2
 
 
+@pytest.mark.parametrize("planes", [(0, 1, 2, 3), (1, 4, 6)])
+def test_the_planes_of_a_draw_take_turns(planes):
+    for evs in draw(STEV32, planes, 4, 32, Random(1)):
+        turns = [planes.index(ev & 7) for ev in evs]
+        assert turns == [place % len(planes) for place in range(len(evs))]
+
+
 def test_a_draw_with_fewer_ways_than_evs_differs_in_salt():
     active, backup = draw(STEV32, (0, 1), 2, 16, Random(1))
     assert len(set(active) | set(backup)) == 32
