@@ -280,9 +280,15 @@ class Device:
             if packet is not None:
                 self.sent_packets += 1
                 yield packet
-        agenda, of_qp = self._agenda, self._departures.of_qp
+        agenda, of_qp, middle = self._agenda, self._departures.of_qp, self._departures.middle
         while (qp_num := agenda.next_turn()) is not None:
             qp = self._qps[qp_num]
+            usual = qp.next_middle(now, self._room)
+            if usual is not None:
+                agenda.sent(anything=True)
+                self.sent_packets += 1
+                yield middle(qp, usual)
+                continue
             out = qp.next_out(now, self._room)
             agenda.sent(anything=out is not None)
             if out is None and qp.requestor is not None and qp.requestor.stop is Stop.PATHS:

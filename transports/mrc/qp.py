@@ -115,6 +115,9 @@ class QueuePair:
         self.path_mtu = 0
         self.next_look: Ns | None = None  # for planes on which no data comes
         self.routes: dict[int, Route] = {}  # the device's: by EV and UDP port
+        # The device's: by EV, how packets in the middle of messages begin, the ICRC's state
+        # behind that, and the plane
+        self.middles: dict[int, tuple[bytes, int, int]] = {}
         self.answers_to = 0  # UDP destination port: the one that the peer was seen to use
         self.peer_addresses: frozenset[bytes] = frozenset()
         self._dynamic_mpr = False
@@ -337,17 +340,25 @@ class QueuePair:
     def next_out(self, now: Ns, room: int | None) -> Out | None:
         """Return what to send next: answers, then probes, then data."""
         if self.responder is not None:
-            answer = self.responder.next_answer()
+            answer = self.responder.next_answer(now)
             if answer is not None:
                 return answer
         requestor = self.requestor
         if requestor is None or self.state is not QpState.RTS:
             return None
-        return (
-            requestor.next_middle(now, room)
-            or requestor.next_probe(now, room)
-            or requestor.next_write(now, room)
-        )
+        return requestor.next_probe(now, room) or requestor.next_write(now, room)
+
+    def next_middle(self, now: Ns, room: int | None) -> WriteOut | None:
+        """Return what `next_out` would, where `Requestor.next_middle` knows it."""
+        requestor, responder = self.requestor, self.responder
+        if (
+            requestor is None
+            or self.state is not QpState.RTS
+            or responder is None
+            or responder.has_answers
+        ):
+            return None
+        return requestor.next_middle(now, room)
 
     @property
     def deadline(self) -> Ns | None:

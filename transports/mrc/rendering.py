@@ -29,10 +29,9 @@ from wire.udp import UDP
 
 _PAD = (b"", b"\0\0\0", b"\0\0", b"\0")  # by length modulo 4
 _OVERHEAD = UDP.size + ICRC.size
-# Last word of the BTH | METH | TSETH | RETH
-_MIDDLE = Struct("!IHHHHQII")
 _P_KEY = 0xFFFF
-_SACK_SIZE = BTH.size + SETH.size
+_SACK = Struct(BTH.format + SETH.format.removeprefix("!"))
+_SACK_SIZE = _SACK.size
 _CONTROL = Dscp.CONTROL << 2
 
 
@@ -49,8 +48,6 @@ class Route:
     udp_dport: int
     plane: int
     heads: dict[int, Head] = field(default_factory=dict)  # by class and length
-    # Up to the PSN, of packets in the middle of messages, and the ICRC's state behind it
-    middle: Head | None = None
 
 
 class Renderer:
@@ -58,6 +55,7 @@ class Renderer:
 
     def __init__(self, options: WireOptions, encapsulation: Encapsulation) -> None:
         self._options = options
+        self.has_icrc = options.icrc
         self._encapsulation = encapsulation
         m_first = options.bth_bit_order is BthBitOrder.M_SE
         self._solicited = 0x40 if m_first else 0x80
@@ -103,36 +101,16 @@ class Renderer:
             dscp = Dscp.TRIMMABLE if out.transmission == 1 else Dscp.TRIMMABLE_RETX
         return self._packet(route, dscp << 2 | ECT0, middle, payload, _PAD[size & 3])
 
-    def middle(self, out: WriteOut, dest_qp: int, route: Route, *, trimmable: bool) -> bytes:
-        """Return what `write` does of a packet in the middle of a message, with a timestamp.
-
-        That is nearly every packet: its head is made once for each EV, and behind it come one
-        `Struct`, the payload, and the ICRC. It was not sent before.
-        """
-        # bench: mrc. `write` is the definition; a test holds the two together.
-        message, index, _, psn, _, stamp, ack_req, _, size, _ = out
-        data, crc = route.middle or self._middle_head(out, dest_qp, route, trimmable=trimmable)
-        start, wr = index * size, message.wr
-        view = message.view
-        payload = message.payload(index) if view is None else view[start : start + size]
-        rest = _MIDDLE.pack(
-            psn | A | TS if ack_req else psn | TS,
-            message.rqmsn & 0xFFFF if message.has_imm else 0, message.msn & 0xFFFF,
-            stamp, FTYPE, wr.remote_addr + start, wr.r_key, message.length,
-        )  # fmt: skip
-        icrc = crc32(payload, crc32(rest, crc)) if self._options.icrc else NO_ICRC
-        return b"".join((data, rest, payload, ICRC.pack(icrc)))
-
-    def _middle_head(
+    def middle_head(
         self, out: WriteOut, dest_qp: int, route: Route, *, trimmable: bool
     ) -> Head:
+        """Return what packets in the middle of messages have up to the PSN, on one EV."""
         traffic_class = (Dscp.TRIMMABLE if trimmable else Dscp.NO_TRIM) << 2 | ECT0
         to = Destination(route.local, route.remote, route.ev, route.udp_dport, traffic_class)
         head = self._encapsulation.head(to, _OVERHEAD + WRITE_TS.size + out.size)
         masked = BTH.pack(out.opcode, 0, _P_KEY, dest_qp | 0xFF000000, 0)[:-4]
         bth = BTH.pack(out.opcode, 0, _P_KEY, dest_qp, 0)[:-4]
-        route.middle = Head(head.data + bth, crc32(masked, head.crc))
-        return route.middle
+        return Head(head.data + bth, crc32(masked, head.crc))
 
     def probe(
         self, out: ProbeOut, qp_num: int, dest_qp: int, route: Route, *, trimmable: bool
@@ -145,11 +123,19 @@ class Renderer:
 
     def sack(self, out: Sack, dest_qp: int, route: Route) -> bytes:
         """Return a SACK: like all answers, of the control class."""
-        seth = out.seth
+        (
+            cack, ack_psn_offset, sack_offset, bitmap, ev, spdcid, dpdcid, verdict, probe, mpr,
+            stamp, ooo_count, restore, penalty, rcvd_bytes, cc_type, cc_flags,
+        ) = out.seth  # fmt: skip
         middle = bytearray(_SACK_SIZE)
-        word = seth.cack_psn | RTX if out.rtx else seth.cack_psn
-        BTH.pack_into(middle, 0, MrcOpcode.SACK, 0, _P_KEY, dest_qp | 0xFF000000, word)
-        seth.pack_into(middle, BTH.size)
+        # What `Seth.pack_into` does, without its checks: these numbers are our own.
+        _SACK.pack_into(
+            middle, 0, MrcOpcode.SACK, 0, _P_KEY, dest_qp | 0xFF000000,
+            cack | RTX if out.rtx else cack,
+            verdict << 5 | probe << 1, ack_psn_offset, ev, spdcid, dpdcid, cack,
+            cc_type << 4 | cc_flags, mpr, sack_offset, bitmap, stamp, ooo_count,
+            restore << 31 | penalty << 24 | rcvd_bytes,
+        )  # fmt: skip
         return self._packet(route, _CONTROL, middle, b"", b"")
 
     def nack(self, out: Nack, dest_qp: int, route: Route) -> bytes:

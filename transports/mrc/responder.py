@@ -113,6 +113,7 @@ class Responder:
         self._events = events
         self._counts = counts
         self._ack_is_due = False
+        self._sack_due: Trigger | None = None  # its cause, where bytes alone ask for it
         self._nak: Ack | None = None
         self._grant: Grant | None = None  # what the last packet in mid-message had
         self._granted = 0  # its R_Key
@@ -158,7 +159,10 @@ class Responder:
         self._place(write, psn)
         self.sack.rcvd_bytes += write.size
         if self.sack.arrived(trigger, len(write.payload)):
-            self._report(trigger, _why(trigger), now)
+            if write.ack_req or write.is_marked or write.rtx:
+                self._report(trigger, _why(trigger), now)
+            else:
+                self._sack_due = trigger
         self._advance()
         return None
 
@@ -212,7 +216,7 @@ class Responder:
         )
         was_waiting = sack.has_unreported
         if sack.arrived(trigger, len(payload)):
-            self._report(trigger, "threshold", now)
+            self._sack_due = trigger
             return False
         return was_waiting
 
@@ -330,7 +334,16 @@ class Responder:
     # -- answers ----------------------------------------------------------------------------
 
     def _report(self, trigger: Trigger, why: str, now: Ns) -> None:
+        if self._sack_due is not None:
+            self._report_due(now)
         for sack in self.sack.sacks(trigger, why, now):
+            self._answer(sack)
+
+    def _report_due(self, now: Ns) -> None:
+        """Report what bytes alone ask for; what came meanwhile is in it, too."""
+        trigger, self._sack_due = self._sack_due, None
+        assert trigger is not None
+        for sack in self.sack.sacks(trigger, "threshold", now):
             self._answer(sack)
 
     def _refuse(self, reason: NackReason, packet: Write | Cut) -> None:
@@ -343,8 +356,13 @@ class Responder:
             self._counts[Oddity.CONTROL_DROPPED] += 1
         self.answers.append(answer)
 
-    def next_answer(self) -> Answer | None:
-        """Remove and return what is to be sent next. Transport ACKs are one for all."""
+    def next_answer(self, now: Ns) -> Answer | None:
+        """Remove and return what is to be sent next.
+
+        Transport ACKs are one for all, and so are SACKs that nothing but bytes asked for.
+        """
+        if self._sack_due is not None:
+            self._report_due(now)
         if self.answers:
             return self.answers.popleft()
         if not self._ack_is_due:
@@ -356,8 +374,10 @@ class Responder:
         return Ack(Aeth.ack(msn), messages.last_psn & MASK, "complete")
 
     def flush_due(self, base_rtt: Ns) -> Ns | None:
-        """Return when what is unreported must be reported."""
-        return None if self._nak is not None else self.sack.flush_due(base_rtt)
+        """Return when what is unreported must be reported; None where it will be anyway."""
+        if self._nak is not None or self._sack_due is not None:
+            return None
+        return self.sack.flush_due(base_rtt)
 
     def expire(self, base_rtt: Ns, now: Ns) -> None:
         """Let time pass."""
@@ -368,7 +388,7 @@ class Responder:
 
     @property
     def has_answers(self) -> bool:
-        return bool(self.answers) or self._ack_is_due
+        return bool(self.answers) or self._ack_is_due or self._sack_due is not None
 
 
 _STATUS = {

@@ -5,14 +5,15 @@ import random
 import pytest
 
 from tests.transports.mrc.test_properties import Run
-from tests.transports.mrc.world import Trouble, World
+from tests.transports.mrc.world import Trouble, World, marked
 from transports.clock import US
 from transports.mrc import requestor
 from transports.mrc.config import QpConfig
 from transports.mrc.losses import later_on_path
 from transports.mrc.overtaking import Overtaking
-from transports.mrc.rendering import Renderer
+from wire.mrc.opcodes import WRITES
 from wire.mrc.options import BthBitOrder, EvSplit, WireOptions
+from wire.mrc.packet import MrcPacket
 
 
 def trouble(seed):
@@ -89,11 +90,6 @@ def test_flows_are_taken(monkeypatch):
 def test_usual_packets_leave_as_all_others_do(monkeypatch, settings):
     usual = [history(seed, knows_flows=False, **settings)[1] for seed in range(3)]
     monkeypatch.setattr(requestor.Requestor, "next_middle", lambda *_: None)
-
-    def middle(self, out, dest_qp, route, *, trimmable):
-        return self.write(out, dest_qp, route, trimmable=trimmable, timestamps=True)
-
-    monkeypatch.setattr(Renderer, "middle", middle)
     assert [history(seed, knows_flows=False, **settings)[1] for seed in range(3)] == usual
 
 
@@ -121,3 +117,39 @@ def test_queues_of_paths_hold_nothing_once_all_is_acknowledged():
     overtaking = world.ends[0].qp.requestor._overtaking
     assert not overtaking._queues
     assert not overtaking._suspects
+
+
+@pytest.mark.parametrize("knows_flows", [False, True])
+def test_sacks_for_bytes_alone_are_one_where_none_has_left(knows_flows):
+    """A host takes many packets in a turn; each that is marked is told by a SACK of its own."""
+    world = World(knows_flows=knows_flows, memory=1 << 18)
+    one, two = world.ends
+    world.write(1, 0, 90 * 1024)
+    list(two.device.transmit(world.now))
+    packets = [out for out in one.device.transmit(world.now) if out.opcode in WRITES]
+    assert len(packets) == 90
+    threshold = two.qp.config.sack_threshold // 1024
+    for turn, count in enumerate((threshold, 2 * threshold + 3)):
+        for out in packets[:count]:
+            world.receive(two, out.packet)
+        del packets[:count]
+        (sack,) = two.device.transmit(world.now)
+        seth = MrcPacket.unpack(sack.packet[48:-4]).seth
+        assert seth.cack_psn == packets[0].psn - 1
+        assert seth.ack_psn_offset == 0
+        assert two.qp.responder.sack.has_unreported is False, turn
+    for out in packets[: threshold + 1]:
+        world.receive(two, out.packet)
+    world.receive(two, marked(packets[threshold + 1].packet))
+    assert [out.why for out in two.device.transmit(world.now)] == ["threshold", "CE"]
+
+
+def test_time_may_pass_while_a_sack_is_due():
+    world = World(memory=1 << 18)
+    one, two = world.ends
+    world.write(1, 0, 30 * 1024)
+    packets = [out for out in one.device.transmit(world.now) if out.opcode in WRITES]
+    for out in packets[:20]:
+        world.receive(two, out.packet)
+    two.device.expire(world.now + 500 * US)
+    assert [out.why for out in two.device.transmit(world.now + 500 * US)][-1:] == ["threshold"]

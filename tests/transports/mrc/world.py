@@ -390,7 +390,7 @@ class World:
 
     def receive(self, end, packet):
         """Let a device have a packet: by its flow, where it `knows_flows`, as a host does."""
-        device, head = end.device, packet[:PSN_AT]
+        device, head = end.device, bytes(packet[:PSN_AT])
         flow = end.flows.get(head) if self.knows_flows else None
         if flow is not None and device.take(flow, memoryview(packet), self.now) is not None:
             return
