@@ -28,12 +28,19 @@ SEGMENTS_BYTES = 65_000  # of one train: what IPv6 and UDP allow, less a margin
 
 def frames_per_second(plan: Plan, frame_size: int) -> float:
     """Return what two processes with packet sockets move from h0 to h1."""
+    return frames_and_cost(plan, frame_size)[0]
+
+
+def frames_and_cost(plan: Plan, frame_size: int) -> tuple[float, float]:
+    """Return the same, and seconds of a processor per frame at the busier of the two ends."""
     source, target = (port_mac(plan, name) for name in ("h0", "h1"))
     frame = target + source + b"\x88\xb5" + bytes(frame_size - 14)
     figures = run_bare(
         plan, {"h0": partial(_send_frames, frame), "h1": partial(_receive_frames, frame_size)}
-    )["h1"]
-    return float(figures["count"] / figures["seconds"])
+    )
+    sent, got = figures["h0"], figures["h1"]
+    cost = max(end["used"] / (end["count"] or 1) for end in (sent, got))
+    return float(got["count"] / got["seconds"]), float(cost)
 
 
 def trains_per_second(plan: Plan, segment_size: int) -> float:
@@ -58,12 +65,15 @@ def _send_frames(frame: bytes) -> Figures:
     with sock:
         sock.bind(("p0", ETH_P_ALL))
         send = sock.send
+        count, before = 0, time.process_time()
         stop = time.monotonic() + DURATION_S
         while time.monotonic() < stop:
             for _ in range(BETWEEN_CLOCKS):
                 with contextlib.suppress(OSError):  # ENOBUFS: the peer's queue is full
                     send(frame)
-    return {}
+            count += BETWEEN_CLOCKS
+        used = time.process_time() - before
+    return {"count": count, "used": used}
 
 
 def _receive_frames(frame_size: int) -> Figures:
@@ -75,17 +85,19 @@ def _receive_frames(frame_size: int) -> Figures:
         slot = memoryview(bytearray(frame_size + 64))
         receive = sock.recv_into
         count = 0
-        first = last = 0.0
+        first = last = used = before = 0.0
         with contextlib.suppress(OSError):  # quiet, or the sender's end of the link is gone
             for _ in range(WARM_UP):
                 receive(slot)
             first = last = time.monotonic()
+            before = time.process_time()
             while True:
                 for _ in range(BETWEEN_CLOCKS):
                     receive(slot)
                 count += BETWEEN_CLOCKS
                 last = time.monotonic()
-    return {"count": count, "seconds": last - first or 1.0}
+                used = time.process_time() - before
+    return {"count": count, "seconds": last - first or 1.0, "used": used}
 
 
 def _send_trains(source: str, target: str, segment_size: int, segments: int) -> Figures:

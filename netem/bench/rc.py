@@ -9,7 +9,7 @@ from netem.bench.figures import Benchmark, Ceiling
 from netem.capture.runfolder import RunFolder
 from netem.lab.run import run
 from netem.topology.load import load_lab
-from netem.topology.outcome import FlowResult
+from netem.topology.outcome import FlowResult, RunResult
 from netem.topology.plan import Mode, Plan
 from netem.topology.planner import plan_lab
 from transports.clock import S
@@ -153,8 +153,13 @@ def run_plan(plan: Plan) -> FlowResult:
 
 def run_flows(plan: Plan) -> list[FlowResult]:
     """Run a lab; return what came of each flow. RuntimeError where that is nothing."""
+    return run_lab(plan).flows
+
+
+def run_lab(plan: Plan) -> RunResult:
+    """Run a lab. RuntimeError where nothing came of it."""
     with tempfile.TemporaryDirectory(prefix="fabriclab-bench-") as folder:
         result = run(plan, RunFolder.create(plan.name, Path(folder) / "run"))
     if result.verdict == "fail":
         raise RuntimeError(f"benchmark {plan.name} did not run: {result.why}")
-    return result.flows
+    return result

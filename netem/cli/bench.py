@@ -10,7 +10,7 @@ from netem.cli import options, show
 
 
 def _groups() -> dict[str, Callable[[], Iterator[Benchmark | Table]]]:
-    from netem.bench import check, codec, lab_start, overlay, perftest, rc, sim
+    from netem.bench import check, codec, lab_start, mrc, overlay, perftest, rc, sim
     from netem.bench.switch import switch
 
     return {
@@ -21,6 +21,10 @@ def _groups() -> dict[str, Callable[[], Iterator[Benchmark | Table]]]:
         "rc-bw": perftest.rc_bw,
         "rc-lat": perftest.rc_lat,
         "rc-many": rc.rc_many,
+        "mrc-write": mrc.mrc_write,
+        "mrc-switch": mrc.mrc_switch,
+        "mrc-paths": mrc.mrc_paths,
+        "mrc-loss": mrc.mrc_loss,
         "switch": switch,
         "overlay-tcp": overlay.overlay_tcp,
         "overlay-handshakes": overlay.overlay_handshakes,
@@ -37,8 +41,9 @@ def _groups() -> dict[str, Callable[[], Iterator[Benchmark | Table]]]:
 def command(*, names: tuple[str, ...], as_json: bool) -> None:
     """Measure what this host makes of it, each figure with a ceiling.
 
-    GROUP is codec, check, rc-datagram, rc-frame, rc-bw, rc-lat, rc-many, switch, overlay-tcp,
-    overlay-handshakes, sim, lab-start or idle; rc is all that begin so. Without, all of them.
+    GROUP is codec, check, rc-datagram, rc-frame, rc-bw, rc-lat, rc-many, mrc-write, mrc-switch,
+    mrc-paths, mrc-loss, switch, overlay-tcp, overlay-handshakes, sim, lab-start or idle; rc and
+    mrc are all that begin so. Without, all of them.
     The ratio to the ceiling travels from machine to machine, the absolute figure does not.
     rc-bw and rc-lat print tables as perftest does.
 
@@ -49,7 +54,7 @@ def command(*, names: tuple[str, ...], as_json: bool) -> None:
     for name in names or groups:
         some = [group for group in groups if name == group or group.startswith(f"{name}-")]
         if not some:
-            raise click.UsageError(f"no group {name}; legal: {', '.join(groups)}, rc")
+            raise click.UsageError(f"no group {name}; legal: {', '.join(groups)}, rc, mrc")
         chosen |= dict.fromkeys(some)
     found: list[Benchmark | Table] = []
     for name in chosen:

@@ -10,6 +10,7 @@ A bug ends the process with the same care for the spool, a traceback in the log,
 """
 
 import os
+import resource
 import signal
 import socket
 import traceback
@@ -89,6 +90,7 @@ class NodeProcess:
         self._phase = Phase.READY
         self._started = trio.Event()
         self._clock: RealClock | None = None
+        self._used = _used()  # before the start
         self._driving = trio.CancelScope()
         self._driver_ended = trio.Event()
         self._signalled = trio.Event()
@@ -112,6 +114,7 @@ class NodeProcess:
         with self._driving:
             await self._started.wait()
             assert self._clock is not None
+            self._used = _used()
             await self._driver.run(self._clock, self._machine.start)
         self._driver_ended.set()
 
@@ -149,6 +152,7 @@ class NodeProcess:
             **report.counters,
             **self._driver.counters(),
             **{f"control.{name}": count for name, count in self._server.counters.items()},
+            **{f"process.{name}": us - self._used[name] for name, us in _used().items()},
         }
         report.lateness = self._driver.lateness.report()
         return report
@@ -272,6 +276,12 @@ class NodeProcess:
                 "why_incomplete": spool.why_incomplete,
             },
         }
+
+
+def _used() -> dict[str, int]:
+    """Return what this process has used of a processor: its own code, and the kernel for it."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {"user_us": int(used.ru_utime * 1e6), "system_us": int(used.ru_stime * 1e6)}
 
 
 @contextmanager
