@@ -3,6 +3,7 @@
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,21 +12,37 @@ import click
 from netem.cli import options, show
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from netem.conform.endpoint import Target
     from netem.conform.notation import Case
     from netem.conform.suite import Result
 
 
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What is to be done with the results."""
+
+    target: str
+    where: Path
+    slow: bool
+    strict: bool
+    junit: Path | None
+    markdown: Path | None
+    as_json: bool
+
+
 @click.command()
 @click.option(
-    "--target", default="sim", metavar="sim", help="Who is judged.", show_default=True
+    "--target", default="sim", metavar="NAME", help="Who is judged.", show_default=True
 )
+@click.option("--iface", default="", help="Where an address is reached; needs CAP_NET_RAW.")
 @click.option(
-    "--filter",
-    "patterns",
-    multiple=True,
-    metavar="PATTERN",
-    help="Cases or clauses: 'roce/R*'.",
+    "--by", "tool", default="ib_write_bw", show_default=True, help="perftest's server there."
+)
+@click.option("--port", default=18515, show_default=True, help="Its TCP port.")
+@click.option(
+    "--filter", "patterns", multiple=True, metavar="GLOB", help="Cases or clauses: 'roce/R*'."
 )
 @click.option("--list", "listing", is_flag=True, help="List clauses and their cases.")
 @click.option("--strict", is_flag=True, help="Clauses that say SHOULD count as failures, too.")
@@ -44,6 +61,9 @@ if TYPE_CHECKING:
 def command(
     *,
     target: str,
+    iface: str,
+    tool: str,
+    port: int,
     patterns: tuple[str, ...],
     listing: bool,
     strict: bool,
@@ -57,52 +77,74 @@ def command(
 ) -> None:
     """Judge an endpoint, clause by clause.
 
-    A scripted peer sends, and looks at what it is answered.
-    Targets: sim, our machine in virtual time. Each case leaves a folder with its capture and
-    its story. Exit code 1 where a clause that says MUST is broken.
+    A scripted peer sends, and looks at what it is answered. Targets: sim, our machine in
+    virtual time; node, a node of ours on sockets; rxe, Linux's Soft-RoCE in a guest; or an
+    address that --iface reaches, where a server of perftest runs in a loop. Each case leaves a
+    folder with its capture and its story. Exit code 1 where a clause that says MUST is broken.
 
     Example:  fabriclab conform --filter 'roce/R*' --markdown matrix.md
     """
-    from netem.capture.runfolder import RunFolder
-    from netem.conform import report, suite
-    from netem.conform.notation import NotationError
-
-    try:
-        every = suite.from_folder(folder) if folder is not None else suite.built_in()
-        cases = suite.choose(every, patterns)
-    except (NotationError, suite.NoCaseError) as error:
-        options.complain(str(error))
-        sys.exit(options.WRONG_USAGE)
+    cases = _chosen(folder, patterns)
     if listing:
         _list(cases, patterns, as_json)
         return
     if dry_run:
         _print_cases(cases)
         return
-    endpoint = _target(target)
-    where = RunFolder.create(f"conform-{target}", out).path
+    from netem.capture.runfolder import RunFolder
+    from netem.conform.reach import NoTargetError, Whom, reach
+
+    whom = Whom(target, iface, tool, port)
     try:
-        results, interrupted = _run(cases, endpoint, where, slow=slow)
-    except NotationError as error:
+        whom.check()
+    except NoTargetError as error:
+        raise click.UsageError(str(error)) from error
+    where = RunFolder.create(f"conform-{target}", out).path.resolve()
+    (where / "nodes").rmdir()  # of a lab: here each case has a folder
+    wish = _Wish(target, where, slow, strict, junit, markdown, as_json)
+    sys.exit(reach(whom, lambda endpoint: _judge(cases, endpoint, wish)))
+
+
+def _chosen(folder: Path | None, patterns: Sequence[str]) -> "list[Case]":
+    from netem.conform import suite
+    from netem.conform.notation import NotationError
+
+    try:
+        every = suite.from_folder(folder) if folder is not None else suite.built_in()
+        return suite.choose(every, patterns)
+    except (NotationError, suite.NoCaseError) as error:
         options.complain(str(error))
         sys.exit(options.WRONG_USAGE)
-    if junit is not None:
-        junit.write_text(report.junit(results, target))
-    if markdown is not None:
-        markdown.write_text(report.markdown([(target, results)]))
-    if as_json:
-        options.print_json(report.as_json(results, target, interrupted=interrupted))
+
+
+@options.exit_codes
+def _judge(
+    cases: "Sequence[Case]", endpoint: "AbstractContextManager[Target]", wish: _Wish
+) -> int:
+    """Play the cases, report, and return the exit code; in the sandbox, where there is one."""
+    from netem.conform import report
+    from netem.conform.endpoint import StageError
+    from netem.conform.notation import NotationError
+
+    try:
+        with endpoint as opened:
+            results, interrupted = _run(cases, opened, wish.where, slow=wish.slow)
+    except NotationError as error:
+        options.complain(str(error))
+        return options.WRONG_USAGE
+    except (StageError, PermissionError) as error:
+        options.complain(str(error))
+        return options.HOST_CANNOT
+    told = report.as_json(results, wish.target, interrupted=interrupted)
+    if wish.junit is not None:
+        wish.junit.write_text(report.junit(results, wish.target))
+    if wish.markdown is not None:
+        wish.markdown.write_text(report.markdown([told]))
+    if wish.as_json:
+        options.print_json(told)
     else:
-        _print(results, target, where)
-    sys.exit(report.exit_code(results, strict=strict, interrupted=interrupted))
-
-
-def _target(name: str) -> "Target":
-    from netem.conform.sim import SimTarget
-
-    if name == "sim":
-        return SimTarget()
-    raise click.UsageError(f"--target {name}: legal is sim")
+        _print(results, wish.target, wish.where)
+    return report.exit_code(results, strict=wish.strict, interrupted=interrupted)
 
 
 def _run(

@@ -35,6 +35,7 @@ class Diary:
 class _Recorded:
     def __init__(self, application: Application, lines: list[str]) -> None:
         self._application, self._lines = application, lines
+        self.untold = application.untold
 
     def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:
         return self._application.open(wants)

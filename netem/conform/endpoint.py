@@ -6,12 +6,12 @@ what it was told. Verdicts are drawn from what is on the wire; what an applicati
 looked at where there is one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from netem.conform.notation import Value
+from netem.conform.notation import Case, Value
 from transports.clock import Ns
 
 
@@ -31,12 +31,20 @@ class StageError(Exception):
         super().__init__(f"{stage}: {what}{bytes_seen}")
 
 
+class EndedError(Exception):
+    """The endpoint has come to an end by what a case said to it. `last_words`, a line each."""
+
+    def __init__(self, what: str, last_words: Sequence[str] = ()) -> None:
+        super().__init__(what)
+        self.last_words = last_words
+
+
 @dataclass(frozen=True, slots=True)
 class Wants:
     """What a case wants the connection to be, in numbers of verbs; times are codes."""
 
     service: str = "RC"
-    ip: int = 6
+    ip: int = 0  # 0: either
     state: str = "RTS"
     access: str = "write,read,atomic"
     rq_psn: int = 0x5000  # the endpoint expects it first
@@ -105,6 +113,10 @@ class Wire(Protocol):
 class Application(Protocol):
     """What holds the endpoint's queue pair. Each method may raise UnsupportedError."""
 
+    @property
+    def untold(self) -> frozenset[str]:
+        """Return what it is never told: names of events, and `completion.FIELD`."""
+
     def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:
         """Make memory and a queue pair in RESET; return `qp_num`, `va`, `key`."""
 
@@ -139,7 +151,7 @@ class Target(Protocol):
 
     name: str
 
-    def session(self, wants: Wants, number: int) -> AbstractContextManager[Session]:
+    def session(self, case: Case, wants: Wants, number: int) -> AbstractContextManager[Session]:
         """Join a new queue pair; `number` is another in each case of a run.
 
         UnsupportedError where the endpoint cannot be what is wanted, StageError where it could

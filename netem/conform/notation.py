@@ -154,6 +154,15 @@ def _case(block: list[tuple[int, str]], source: str) -> Case:
     return Case(match[1], match[3], source, first, tuple(proves), wants, is_slow, tuple(steps))
 
 
+def parse_words(text: str, source: str, number: int) -> Words:
+    """Return a name and its fields. NotationError for what is neither."""
+    try:
+        name, *rest = shlex.split(text)
+    except ValueError as error:
+        raise NotationError(source, number, str(error)) from error
+    return Words(name, dict(_fields(rest, source, number)))
+
+
 def _step(kind: str, text: str, source: str, number: int) -> Step:
     try:
         choices = [shlex.split(choice) for choice in text.split(" | ")]

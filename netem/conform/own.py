@@ -56,6 +56,8 @@ class OwnApplication:
         self._wants: Mapping[str, Value] = {}
         self._peer: Mapping[str, int | str] = {}
 
+    untold: frozenset[str] = frozenset()
+
     # -- what an Application does ----------------------------------------------------------
 
     def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:

@@ -1,16 +1,24 @@
 """What a run came to, for people and programs: JSON, JUnit, Markdown, and the exit code."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from netem.conform.clauses import clauses
 from netem.conform.known import deviation
 from netem.conform.script import Verdict
-from netem.conform.suite import Result, clause_verdicts
+from netem.conform.suite import Result
 
 DONE, FAILED, INCONCLUSIVE = 0, 1, 4
+# The verdict of a clause is the first of these that one of its cases has.
+_WORST = (
+    Verdict.FAIL,
+    Verdict.INCONCLUSIVE,
+    Verdict.PASS,
+    Verdict.UNSUPPORTED,
+    Verdict.UNTESTED,
+)
 
 
 def exit_code(results: Sequence[Result], *, strict: bool, interrupted: bool) -> int:
@@ -80,26 +88,41 @@ def junit(results: Sequence[Result], target: str) -> str:
     return ET.tostring(suite, encoding="unicode") + "\n"
 
 
-def markdown(columns: Sequence[tuple[str, Sequence[Result]]]) -> str:
-    """Return a table: a row per clause that was to be proven, a column per target."""
-    verdicts = [(target, clause_verdicts(results)) for target, results in columns]
-    names = [target for target, _ in verdicts]
+def markdown(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table of runs, each as `as_json` has it: a row per clause, a column per run.
+
+    Behind it stands what failed, and whether that is known.
+    """
+    verdicts = [clause_verdicts(run["cases"]) for run in runs]
+    names = [run["target"] for run in runs]
     lines = [
         f"| clause | demands | {' | '.join(names)} | what |",
         f"|---|---|{'---|' * len(names)}---|",
     ]
     for name, about in clauses().items():
-        if not any(name in found for _, found in verdicts):
+        if not any(name in found for found in verdicts):
             continue
-        cells = [found.get(name, Verdict.UNTESTED).value for _, found in verdicts]
+        cells = [found.get(name, Verdict.UNTESTED).value for found in verdicts]
         shown = " | ".join(f"**{cell}**" if cell == "fail" else cell for cell in cells)
         lines.append(f"| {name} | {about.strength} | {shown} | {about.text} |")
     lines.append("")
-    for target, results in columns:
-        notes = [f"* {_note(target, each)}" for each in results if _fails(each)]
+    for run in runs:
+        notes = [f"* {_note(case)}" for case in run["cases"] if case["verdict"] == Verdict.FAIL]
         if notes:
-            lines += [f"What fails with {target}:", "", *notes, ""]
+            lines += [f"What fails with {run['target']}:", "", *notes, ""]
     return "\n".join(lines)
+
+
+def clause_verdicts(cases: Iterable[Mapping[str, Any]]) -> dict[str, Verdict]:
+    """Return the verdict of every clause that some case was to prove: the worst of them."""
+    found: dict[str, set[Verdict]] = {}
+    for case in cases:
+        for name in case["clauses"]:
+            found.setdefault(name, set()).add(Verdict(case["verdict"]))
+    return {
+        name: next(verdict for verdict in _WORST if verdict in verdicts)
+        for name, verdicts in found.items()
+    }
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -108,9 +131,9 @@ def summary(results: Sequence[Result]) -> str:
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
 
 
-def _note(target: str, result: Result) -> str:
-    known = deviation(target, result.case.id)
-    return f"{result.case.id}: {result.why}" + (f" Known: {known}" if known else "")
+def _note(case: Mapping[str, Any]) -> str:
+    known = f" Known: {case['known']}." if case["known"] else ""
+    return f"{case['id']}: {case['why']}.{known}"
 
 
 def _fails(result: Result) -> bool:

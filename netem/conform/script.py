@@ -56,13 +56,15 @@ class _FailedError(Exception):
 
 
 class _TooLateError(Exception):
-    """The host was too slow for a step about time."""
+    """The host was too slow to tell."""
 
 
-def play(case: Case, session: Session) -> Played:
-    """Play a case in a session of its own; it ends with a time of silence."""
-    player = _Player(session)
-    played = player.played
+def play(case: Case, session: Session, played: Played) -> None:
+    """Play a case in a session of its own; it ends with a time of silence.
+
+    What happens is told in `played`, up to where an exception of the endpoint may end it.
+    """
+    player = _Player(session, played)
     steps = [*case.steps]
     if not steps or steps[-1].kind not in {"quiet", "="}:
         steps.append(Step("quiet", (Words("", {}),), case.line))
@@ -83,12 +85,11 @@ def play(case: Case, session: Session) -> Played:
         raise WordError(f"{case.source}, line {step.line}: {error}") from error
     if played.why:
         player.note(f"{'':>14} ! {played.why}")
-    return played
 
 
 class _Player:
-    def __init__(self, session: Session) -> None:
-        self.played = Played(Verdict.UNTESTED)
+    def __init__(self, session: Session, played: Played) -> None:
+        self.played = played
         self._session = session
         self._waiting: Heard | None = None  # heard, and for a later step
         self._since = session.wire.now()  # of the last packet, either way
@@ -161,7 +162,7 @@ class _Player:
             joined.port = heard.fields["port"]
             if None in whys:
                 self._since = max(self._since, heard.at)
-                self._judge_time(step.choices[whys.index(None)], heard.at - before)
+                self._judge_choice(step.choices[whys.index(None)], heard.at - before)
                 return
             if step.kind == "<?":
                 self._waiting = heard
@@ -179,7 +180,11 @@ class _Player:
         latest = max(map(duration, times), default=0)
         return max(wire.now(), self._since + 2 * latest) + wire.patience
 
-    def _judge_time(self, words: Words, took: int) -> None:
+    def _judge_choice(self, words: Words, took: int) -> None:
+        if "unclear" in words.fields:
+            if self._session.is_real:
+                raise _TooLateError("the endpoint was done before the peer could ask for more")
+            raise _FailedError(f"came {words.name}")
         lateness = self._session.wire.lateness()
         if "after" in words.fields:
             least = duration(words.fields["after"])
@@ -232,29 +237,36 @@ class _Player:
         if words.name == "memory":
             self._judge_memory(words)
             return
+        untold = self._session.application.untold
+        for name in (words.name, *(f"{words.name}.{each}" for each in words.fields)):
+            if name in untold:
+                raise UnsupportedError(f"this endpoint's application is not told {name}")
+        found = self._await_told(words.name)
+        for name, wanted in words.fields.items():
+            if found.get(name) != wanted:
+                raise _FailedError(
+                    f"told {words.name} with {name} {found.get(name)}, wanted {wanted}"
+                )
+
+    def _await_told(self, name: str) -> Mapping[str, Value]:
+        """Return the next thing of this name that the application is told, or fail."""
         wire = self._session.wire
         limit = wire.now() + wire.patience
         while True:
             self._told += self._session.application.told()
-            if words.name == "nothing":
+            if name == "nothing":
                 left = [each for each in self._told if each["name"] == "completion"]
                 if left:
                     raise _FailedError(f"told {left[0]}, wanted no completion")
-                return
-            found = next((each for each in self._told if each["name"] == words.name), None)
+                return {}
+            found = next((each for each in self._told if each["name"] == name), None)
             if found is not None:
-                break
+                self._told.remove(found)
+                return found
             if wire.now() >= limit:
-                raise _FailedError(f"the application was not told of {words.name}")
+                raise _FailedError(f"the application was not told of {name}")
             if self._waiting is None:
                 self._waiting = self._listen(min(limit, wire.now() + wire.quiet))
-        self._told.remove(found)
-        for field_name, wanted in words.fields.items():
-            if found.get(field_name) != wanted:
-                raise _FailedError(
-                    f"told {words.name} with {field_name} {found.get(field_name)},"
-                    f" wanted {wanted}"
-                )
 
     def _judge_memory(self, words: Words) -> None:
         fields = {k: v for k, v in words.fields.items() if isinstance(v, int)}

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from ipaddress import ip_address
 
 from netem.conform.endpoint import Joined, Session, Side, StageError, Wants
+from netem.conform.notation import Case
 from netem.conform.own import OwnApplication
 from transports.clock import MS, Ns, S
 from transports.roce.device import Device, DeviceConfig
@@ -36,13 +37,18 @@ class SimTarget:
     name = "sim"
 
     @contextmanager
-    def session(self, wants: Wants, number: int) -> Iterator[Session]:
+    def session(
+        self,
+        case: Case,  # noqa: ARG002 - ours can be anything
+        wants: Wants,
+        number: int,
+    ) -> Iterator[Session]:
         device = Device(DeviceConfig((ADDRESSES[6][1], ADDRESSES[4][1])), random.Random(number))
         wire = SimWire(device)
         application = OwnApplication(device, wire.now)
         wire.application = application
         opened = application.open(asdict(wants))
-        peer_ip, own_ip = ADDRESSES[wants.ip]
+        peer_ip, own_ip = ADDRESSES[wants.ip or 6]
         ours = Side(MACS[0], peer_ip, 0x100000 + number, PEER_VA, PEER_KEY)
         theirs = Side(MACS[1], own_ip, opened["qp_num"], opened["va"], opened["key"])
         application.connect(peer_of(ours, theirs))

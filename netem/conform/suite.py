@@ -15,21 +15,13 @@ from pathlib import Path
 
 from netem.conform.clauses import Clause, Strength, clause
 from netem.conform.diary import Diary
-from netem.conform.endpoint import StageError, Target, UnsupportedError, Wants
+from netem.conform.endpoint import EndedError, StageError, Target, UnsupportedError, Wants
 from netem.conform.notation import Case, NotationError, parse
 from netem.conform.script import Played, Verdict, play
 from netem.conform.vocabulary import WordError
 from wire.pcapng import enhanced_packet, interface_block, section_header
 
 _EPOCH = 1_700_000_000_000_000_000  # of captures in virtual time: no host fact enters them
-# The verdict of a clause is the first of these that one of its cases has.
-_WORST = (
-    Verdict.FAIL,
-    Verdict.INCONCLUSIVE,
-    Verdict.PASS,
-    Verdict.UNSUPPORTED,
-    Verdict.UNTESTED,
-)
 
 
 class NoCaseError(Exception):
@@ -137,28 +129,21 @@ def _played(case: Case, target: Target, number: int, diary: Diary) -> Played:
         wants = Wants.of(case.wants)
     except ValueError as error:
         raise NotationError(case.source, case.line, str(error)) from error
+    played = Played(Verdict.UNTESTED)
     try:
-        with target.session(wants, number) as session:
+        with target.session(case, wants, number) as session:
             diary.open(session)
-            return play(case, session)
+            play(case, session, played)
     except UnsupportedError as error:
         return Played(Verdict.UNSUPPORTED, str(error), story=[str(error)])
+    except EndedError as error:
+        played.verdict, played.why = Verdict.FAIL, str(error)
+        played.story += [str(error), *error.last_words]
     except StageError as error:
         return Played(Verdict.INCONCLUSIVE, str(error), story=[str(error)])
     except WordError as error:
         raise NotationError(case.source, case.line, str(error)) from error
-
-
-def clause_verdicts(results: Iterable[Result]) -> dict[str, Verdict]:
-    """Return the verdict of every clause that some case was to prove."""
-    found: dict[str, set[Verdict]] = {}
-    for result in results:
-        for name in result.case.clauses:
-            found.setdefault(name, set()).add(result.verdict)
-    return {
-        name: next(verdict for verdict in _WORST if verdict in verdicts)
-        for name, verdicts in found.items()
-    }
+    return played
 
 
 def _leave(where: Path, case: Case, played: Played, diary: Diary) -> None:

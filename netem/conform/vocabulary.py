@@ -44,7 +44,8 @@ from wire.roce.packet import CNP_RESERVED, UDP_PORT, RocePacket, locate
 from wire.udp import Udp, checksum
 
 CODES = {"sequence": 0, "invalid": 1, "access": 2, "operation": 3, "rd": 4}
-_RESPONSES = ("ACK", "NAK", "RNR", "READ_RESPONSE", "ATOMIC_ACKNOWLEDGE")
+RESPONSES = ("ACK", "NAK", "RNR", "READ_RESPONSE", "ATOMIC_ACKNOWLEDGE")
+_ACKNOWLEDGES = {0: "ACK", 1: "RNR", 3: "NAK"}
 _SOURCE_PORT = 0xC123
 
 
@@ -108,7 +109,7 @@ class _Saying:
 
     def _psn(self) -> int:
         wants = self._joined.wants
-        base = wants.sq_psn if self._name.startswith(_RESPONSES) else wants.rq_psn
+        base = wants.sq_psn if self._name.startswith(RESPONSES) else wants.rq_psn
         return self._int("psn", base, base) & 0xFFFFFF
 
     def _key(self) -> int:
@@ -271,14 +272,18 @@ def hear(at: int, frame: bytes, joined: Joined) -> Heard | None:
     if frame[place.bth_offset + 5 : place.bth_offset + 8] != joined.ours.qp_num.to_bytes(3):
         return None
     packet = RocePacket.unpack(frame[place.bth_offset : place.icrc_offset])
-    name = packet.name
-    syndrome = packet.aeth.syndrome if packet.aeth is not None else 0
-    if name == "ACKNOWLEDGE":
-        name = {0: "ACK", 1: "RNR", 3: "NAK"}.get(syndrome >> 5, name)
-    return Heard(at, frame, packet, name, _fields_of(frame, place.ip_offset, packet))
+    return Heard(at, frame, packet, name_of(packet), fields_of(frame, place.ip_offset, packet))
 
 
-def _fields_of(frame: bytes, ip: int, packet: RocePacket) -> Mapping[str, int]:
+def name_of(packet: RocePacket) -> str:
+    """Return what a packet is called here: by its opcode, an ACKNOWLEDGE by its syndrome."""
+    if packet.aeth is not None and packet.name == "ACKNOWLEDGE":
+        return _ACKNOWLEDGES.get(packet.aeth.syndrome >> 5, packet.name)
+    return packet.name
+
+
+def fields_of(frame: bytes, ip: int, packet: RocePacket) -> Mapping[str, int]:
+    """Return the fields of a packet by their names here; its IP header begins at `ip`."""
     bth = packet.bth
     found = {
         "psn": bth.psn, "ask": bth.ack_req, "se": bth.solicited, "mig": bth.mig_req,
@@ -318,7 +323,7 @@ def differs(words: Words, heard: Heard, joined: Joined) -> str | None:
         return f"{heard.name}, wanted {words.name}"
     start = 0
     for field, wanted in words.fields.items():
-        if field in {"after", "before"}:
+        if field in {"after", "before", "unclear"}:
             continue
         if field in {"from", "data", "zero"}:
             start = 1
@@ -337,7 +342,7 @@ def differs(words: Words, heard: Heard, joined: Joined) -> str | None:
 
 def _wanted(name: str, field: str, value: Value, joined: Joined) -> int:
     wants = joined.wants
-    is_response = name.startswith(_RESPONSES)
+    is_response = name.startswith(RESPONSES)
     if isinstance(value, Relative):
         bases = {
             "psn": wants.rq_psn if is_response else wants.sq_psn,
@@ -379,7 +384,7 @@ def show(heard: Heard, joined: Joined) -> str:
     skip = {"opcode", "syndrome", "mig", "port", "tos", "fecn", "swap"}
     kinds = {"ACK": {"code", "timer"}, "NAK": {"credit", "timer"}, "RNR": {"credit", "code"}}
     skip |= kinds.get(heard.name, {"code", "timer", "credit"})
-    is_response = heard.name.startswith(_RESPONSES)
+    is_response = heard.name.startswith(RESPONSES)
     base = joined.wants.rq_psn if is_response else joined.wants.sq_psn
     words = [heard.name]
     for name, value in heard.fields.items():

@@ -73,7 +73,7 @@ class Broken:
     def __init__(self, error):
         self._error = error
 
-    def session(self, wants, number):
+    def session(self, case, wants, number):
         raise self._error
 
 
@@ -129,7 +129,12 @@ def test_junit_counts_what_fails_and_what_was_not_done():
 
 def test_the_table_has_a_row_per_clause_and_a_column_per_target():
     good, both = results_of(GOOD), results_of(GOOD, BAD)
-    table = report.markdown([("sim", good), ("other", both)])
+    table = report.markdown(
+        [
+            report.as_json(good, "sim", interrupted=False),
+            report.as_json(both, "other", interrupted=False),
+        ]
+    )
     assert "| clause | demands | sim | other | what |" in table
     assert "| roce/R1 | MUST | pass | **fail** |" in table
     assert "What fails with other:" in table
