@@ -8,7 +8,7 @@ looked at where there is one.
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from netem.conform.notation import Case, Value
@@ -91,6 +91,14 @@ class Joined:
     theirs: Side  # the endpoint's
     keys: dict[str, int] = field(default_factory=dict)  # of further regions, by name
     port: int = 0  # UDP source port of the endpoint's packet before; 0: none yet
+    comm: int = 0  # communication ID of the suite's end
+    their_comm: int = 0  # of the endpoint's, when it is known
+
+    def learn(self, comm: int, qp_num: int, psn: int) -> None:
+        """Note what a REQ or a REP of the endpoint says: the PSN is the first that we send."""
+        self.their_comm = comm
+        self.theirs = replace(self.theirs, qp_num=qp_num)
+        self.wants = replace(self.wants, rq_psn=psn)
 
 
 class Wire(Protocol):

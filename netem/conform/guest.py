@@ -12,7 +12,7 @@ from importlib.resources import files
 from ipaddress import ip_address
 from typing import Any
 
-from netem.conform.endpoint import EndedError, Session, StageError, Wants
+from netem.conform.endpoint import EndedError, Session, StageError, UnsupportedError, Wants
 from netem.conform.node import LinkTarget
 from netem.conform.notation import Case, Value
 from netem.conform.pattern import PATTERN
@@ -65,6 +65,8 @@ class GuestTarget:
 
     @contextmanager
     def session(self, case: Case, wants: Wants, number: int) -> Iterator[Session]:
+        if wants.service == "CM":
+            raise UnsupportedError("nobody there listens for the communication manager")
         if self._guest is None:
             self.boot()
         assert self._guest is not None

@@ -24,7 +24,7 @@ from netem.conform.endpoint import Application, Joined, Session, Side, Wants
 from netem.conform.notation import Case
 from netem.conform.own import OwnApplication
 from netem.conform.pipe import PipedApplication, answered
-from netem.conform.sim import ADDRESSES, MACS, PEER_KEY, PEER_VA, peer_of
+from netem.conform.sim import ADDRESSES, MACS, PEER_KEY, PEER_VA, comm_of, peer_of
 from netem.conform.wires import SocketWire
 from netem.kernel.namespaces import control_socket
 from netem.kernel.offloads import BYTE_ACCURATE, Offloads
@@ -67,7 +67,7 @@ class LinkTarget:
             theirs = Side(MACS[1], own_ip, opened["qp_num"], opened["va"], opened["key"])
             self._application.connect(peer_of(ours, theirs))
             self._wire.forget()
-            joined = Joined(wants, ours, theirs)
+            joined = Joined(wants, ours, theirs, comm=comm_of(number))
             yield Session(joined, self._wire, self._application, is_real=True)
         finally:
             self._application.close()
@@ -120,7 +120,9 @@ def _serve(channel: socket.socket) -> None:
         has_more = link.give(time.monotonic_ns())
         for event in machine.events():
             application.take(event)
-        due = machine.deadline
+            has_more = True  # what it makes of that may be to be sent
+        dues = [each for each in (machine.deadline, application.deadline) if each is not None]
+        due = min(dues, default=None)
         wait = None if due is None else max(0.0, (due - time.monotonic_ns()) / S)
         blocked = link.blocked()
         writes = [] if blocked is None else [blocked]
@@ -132,6 +134,7 @@ def _serve(channel: socket.socket) -> None:
         )
         link.take(time.monotonic_ns())
         machine.expire(time.monotonic_ns())
+        application.expire(time.monotonic_ns())
         if channel.fileno() in readable:
             chunk = channel.recv(1 << 16)
             if not chunk:

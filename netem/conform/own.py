@@ -8,6 +8,7 @@ from ipaddress import ip_address
 
 from netem.conform.endpoint import RefusedError, UnsupportedError
 from netem.conform.notation import Relative, Value
+from netem.conform.own_cm import OwnManager
 from netem.conform.pattern import PATTERN, pattern
 from transports.clock import MS, Ns
 from transports.roce.attributes import TRANSITIONS, AddressHandle, QpState
@@ -52,6 +53,7 @@ class OwnApplication:
         self._now = now
         self._qp: QueuePair | None = None
         self._told: list[Mapping[str, Value]] = []
+        self._manager: OwnManager | None = None
         self._regions: list[MemoryRegion] = []
         self._wants: Mapping[str, Value] = {}
         self._peer: Mapping[str, int | str] = {}
@@ -68,6 +70,11 @@ class OwnApplication:
         self._local = self._register(LOCAL_VA, 1 << 17, "local")
         self._local.view[:] = PATTERN[: 1 << 17]
         self._landing = self._register(LANDING_VA, 1 << 17, "local")
+        if wants["service"] == "CM":
+            if self._manager is None:
+                self._manager = OwnManager(self._port)
+            self._manager.begin(self._connectable)
+            return {"qp_num": 0, "va": VA, "key": self._main.r_key}
         self._qp = self._port.create_qp(
             self._pd,
             service=Service(str(wants["service"])),
@@ -80,7 +87,8 @@ class OwnApplication:
 
     def connect(self, peer: Mapping[str, int | str]) -> None:
         self._peer = peer
-        self._step_up(QpState(str(self._wants["state"])))
+        if self._wants["service"] != "CM":
+            self._step_up(QpState(str(self._wants["state"])))
 
     def act(self, name: str, fields: Mapping[str, Value]) -> Mapping[str, int]:
         try:
@@ -96,7 +104,9 @@ class OwnApplication:
         return bytes(self._main.view[at : at + size])
 
     def close(self) -> None:
-        if self._qp is not None:
+        if self._wants.get("service") == "CM" and self._manager is not None:
+            self._manager.end(self._now())
+        elif self._qp is not None:
             self._port.destroy_qp(self._qp)
         for region in self._regions:
             self._port.deregister(region)
@@ -104,15 +114,48 @@ class OwnApplication:
 
     def take(self, event: Event) -> None:
         """Take an event of the port."""
+        if self._manager is not None:
+            self._told += self._manager.take(event, self._now())
         if isinstance(event, WorkCompletion):
             if self._qp is not None and event.qp_num == self._qp.qp_num:
                 self._told.append(_completion(event))
         elif type(event) in _EVENTS:
             self._told.append({"name": _EVENTS[type(event)]})
 
+    @property
+    def deadline(self) -> Ns | None:
+        """When `expire` wants to be called, beside the port's own."""
+        return None if self._manager is None else self._manager.deadline
+
+    def expire(self, now: Ns) -> None:
+        """Let time pass."""
+        if self._manager is not None:
+            self._told += self._manager.expire(now)
+
     # -- actions ---------------------------------------------------------------------------
 
+    def _connectable(self) -> QueuePair:
+        self._qp = self._port.create_qp(self._pd)
+        return self._qp
+
+    def _manage(self, name: str, fields: Mapping[str, Value]) -> None:
+        manager, now = self._manager, self._now()
+        if manager is None:
+            raise UnsupportedError("only a case of the communication manager does that")
+        if name == "hold":
+            manager.holds = True
+        elif name == "accept":
+            manager.accept(now, str(fields.get("data", "")))
+        elif name == "dial":
+            manager.dial(self._peer, now, str(fields.get("data", "")))
+        else:
+            manager.hang_up(now)
+        self._told += manager.settle(now)
+
     def _act(self, name: str, fields: Mapping[str, Value]) -> Mapping[str, int] | None:
+        if name in {"hold", "accept", "dial", "hang_up"}:
+            self._manage(name, fields)
+            return None
         qp = self._own_qp()
         number = {key: _number(value) for key, value in fields.items() if key != "access"}
         if name == "recv":

@@ -52,7 +52,14 @@ class SimTarget:
         ours = Side(MACS[0], peer_ip, 0x100000 + number, PEER_VA, PEER_KEY)
         theirs = Side(MACS[1], own_ip, opened["qp_num"], opened["va"], opened["key"])
         application.connect(peer_of(ours, theirs))
-        yield Session(Joined(wants, ours, theirs), wire, application, is_real=False)
+        yield Session(
+            Joined(wants, ours, theirs, comm=comm_of(number)), wire, application, is_real=False
+        )
+
+
+def comm_of(number: int) -> int:
+    """Return the communication ID of the suite's end in a case; the next one is free, too."""
+    return 0x4000_0000 + 2 * number
 
 
 def peer_of(ours: Side, theirs: Side) -> dict[str, int | str]:
@@ -94,12 +101,14 @@ class SimWire:
         for _ in range(_MOST_TURNS):
             if self._out:
                 break
-            due = self._device.deadline
+            due = self._due()
             if due is None or due > until - _DELAY:
                 self._now = max(self._now, until)
                 return None
             self._now = max(self._now, due)
             self._device.expire(self._now)
+            if self.application is not None:
+                self.application.expire(self._now)
             self._drain()
         else:
             raise StageError("simulator", f"the machine's deadline stays at {self._now} ns")
@@ -111,7 +120,20 @@ class SimWire:
         self._now = max(self._now, at)
         return at, frame
 
+    def _due(self) -> Ns | None:
+        dues = [self._device.deadline]
+        if self.application is not None:
+            dues.append(self.application.deadline)
+        return min((due for due in dues if due is not None), default=None)
+
     def _drain(self) -> None:
+        """Take what the device sends and tells, until it has no more of either."""
+        for _ in range(_MOST_TURNS):
+            if not self._drain_once():
+                return
+
+    def _drain_once(self) -> bool:
+        has_more = False
         for outgoing in self._device.transmit(self._now):
             packet = outgoing.packet
             kind = EtherType.IPV4 if packet[0] >> 4 == 4 else EtherType.IPV6
@@ -119,8 +141,10 @@ class SimWire:
             Ethernet(MACS[0], MACS[1], kind).pack_into(frame)
             self._out.append((self._now + _DELAY, bytes(frame) + bytes(packet)))
         for event in self._device.events():
+            has_more = True
             if self.application is not None:
                 self.application.take(event)
+        return has_more
 
 
 def _packet(frame: bytes) -> bytes | None:

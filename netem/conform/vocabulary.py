@@ -18,6 +18,7 @@ may be `high` (0xC000 and above) or `same` (as that of the packet before).
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from netem.conform import cm_words
 from netem.conform.endpoint import Joined
 from netem.conform.notation import Relative, Value, Words
 from netem.conform.pattern import pattern
@@ -45,6 +46,8 @@ from wire.udp import Udp, checksum
 
 CODES = {"sequence": 0, "invalid": 1, "access": 2, "operation": 3, "rd": 4}
 RESPONSES = ("ACK", "NAK", "RNR", "READ_RESPONSE", "ATOMIC_ACKNOWLEDGE")
+# Not shown of a message: all datagrams of queue pair 1 are alike in these.
+_OF_DATAGRAMS = {"mig", "port", "tos", "fecn", "opcode", "ask", "se", "pad", "pkey", "becn"}
 _ACKNOWLEDGES = {0: "ACK", 1: "RNR", 3: "NAK"}
 _SOURCE_PORT = 0xC123
 
@@ -69,15 +72,21 @@ class Heard:
 
 def say(words: Words, joined: Joined) -> bytes:
     """Return the frame that a line asks for. WordError for a word that is not known."""
-    saying = _Saying(words, joined)
-    return saying.frame()
+    if joined.wants.service != "CM" or not cm_words.is_message(words.name):
+        return _Saying(words, joined).frame()
+    try:
+        datagram, mad = cm_words.say_message(words, joined)
+    except ValueError as error:
+        raise WordError(f"{words.name}: {error}") from error
+    return _Saying(datagram, joined, mad).frame()
 
 
 class _Saying:
     """One line, and which of its fields were used."""
 
-    def __init__(self, words: Words, joined: Joined) -> None:
-        self._words, self._joined = words, joined
+    def __init__(self, words: Words, joined: Joined, payload: bytes | None = None) -> None:
+        """`payload` is given where it is not in the words."""
+        self._words, self._joined, self._given = words, joined, payload
         self._left = dict(words.fields)
         service, dot, name = words.name.rpartition(".")
         self._service = service if dot else joined.wants.service
@@ -126,6 +135,8 @@ class _Saying:
         return self._int("va", self._joined.theirs.va, self._joined.theirs.va) % (1 << 64)
 
     def _payload(self) -> bytes:
+        if self._given is not None:
+            return self._given
         data = self._left.pop("data", None)
         if data is not None:
             return str(data).encode()
@@ -269,10 +280,19 @@ def hear(at: int, frame: bytes, joined: Joined) -> Heard | None:
         place = locate(frame)
     except DecodeError:
         return None  # not RoCE: it is captured, and no business of a case
-    if frame[place.bth_offset + 5 : place.bth_offset + 8] != joined.ours.qp_num.to_bytes(3):
+    dest_qp = int.from_bytes(frame[place.bth_offset + 5 : place.bth_offset + 8])
+    if dest_qp not in {joined.ours.qp_num, 1 if joined.wants.service == "CM" else None}:
         return None
     packet = RocePacket.unpack(frame[place.bth_offset : place.icrc_offset])
-    return Heard(at, frame, packet, name_of(packet), fields_of(frame, place.ip_offset, packet))
+    fields = fields_of(frame, place.ip_offset, packet)
+    if dest_qp != 1:
+        return Heard(at, frame, packet, name_of(packet), fields)
+    payload = cm_words.mad_of(bytes(packet.payload))
+    found = cm_words.hear_message(payload, joined)
+    if found is None:
+        return None
+    name, of_message, data = found
+    return Heard(at, frame, packet._replace(payload=data), name, {**fields, **of_message})
 
 
 def name_of(packet: RocePacket) -> str:
@@ -333,7 +353,10 @@ def differs(words: Words, heard: Heard, joined: Joined) -> str | None:
             if (got or 0) < 0xC000 if wanted == "high" else got != joined.port:
                 return f"{heard.name} with UDP source port {got}, wanted a {wanted} one"
             continue
-        number = _wanted(heard.name, field, wanted, joined)
+        if cm_words.is_message(heard.name):
+            number = cm_words.wanted(field, wanted, joined)
+        else:
+            number = _wanted(heard.name, field, wanted, joined)
         if got != number:
             shown = "none" if got is None else f"{got:#x}"
             return f"{heard.name} with {field} {shown}, wanted {number:#x}"
@@ -364,6 +387,8 @@ def _payload_differs(words: Words, heard: Heard) -> str | None:
     got = bytes(heard.packet.payload)
     if "data" in words.fields:
         wanted = str(words.fields["data"]).encode()
+        if cm_words.is_message(words.name):
+            wanted = wanted.ljust(len(got), b"\0")
     elif "zero" in words.fields:
         wanted = bytes(len(got))
     else:
@@ -381,6 +406,21 @@ def _payload_differs(words: Words, heard: Heard) -> str | None:
 
 def show(heard: Heard, joined: Joined) -> str:
     """Return a packet in the notation, as a case would expect it."""
+    if cm_words.is_message(heard.name):
+        skip_these = {
+            "mig",
+            "port",
+            "tos",
+            "fecn",
+            "opcode",
+            "ask",
+            "se",
+            "pad",
+            "pkey",
+            "becn",
+        }
+        shown = (f"{k}={v:#x}" for k, v in heard.fields.items() if k not in skip_these)
+        return " ".join([heard.name, *shown])
     skip = {"opcode", "syndrome", "mig", "port", "tos", "fecn", "swap"}
     kinds = {"ACK": {"code", "timer"}, "NAK": {"credit", "timer"}, "RNR": {"credit", "code"}}
     skip |= kinds.get(heard.name, {"code", "timer", "credit"})

@@ -9,6 +9,7 @@ import textwrap
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from transports.roce.cm.arrivals import Arrivals
 from transports.roce.congestion.notification import NotificationPoint
 from transports.roce.credits import SendCredits
 from transports.roce.device import Device
@@ -158,6 +159,27 @@ FAULTS = [
           "now >= self._quiet_until", "True"),
     Fault("SQD starts new messages", "roce/S7", Requester._start,
           "self.is_draining", "False"),
+    # communication manager
+    Fault("DREP with IDs not crossed", "cm/C17", Arrivals._receive_dreq,
+          "Drep(dreq.remote_comm_id, dreq.local_comm_id)",
+          "Drep(dreq.local_comm_id, dreq.remote_comm_id)"),
+    Fault("DREQ for any queue pair", "cm/C18", Arrivals._receive_dreq,
+          "dreq.remote_qpn != connection.local_qpn", "False"),
+    Fault("a second DREQ is ignored", "cm/C16", Arrivals._receive_dreq,
+          "connection.next_state(_T.DREQ)",
+          "None if connection.state is _S.TIMEWAIT else connection.next_state(_T.DREQ)"),
+    Fault("REJ names the message as REP", "cm/C2", Arrivals._refuse_req,
+          "MessageRejected.REQ", "MessageRejected.REP"),
+    Fault("REJ without the right GID", "cm/C5", Arrivals._refuse_req,
+          "len(cannot.info)", "0"),
+    Fault("stale connection not seen", "cm/C22", Arrivals._check_req,
+          "stale is not None", "False"),
+    Fault("a REQ that comes again is a new one", "cm/C21", Arrivals._receive_req,
+          "known is not None", "False"),
+    Fault("RTU once only", "cm/C11", Arrivals._receive_rep_again,
+          "self._outbox.send(connection.envelope, connection.rtu, connection.rtus)", "pass"),
+    Fault("a REP may raise the depths", "cm/C13.raised", Arrivals._check_rep,
+          "check_reply(rep, connection.req)", "pass"),
 ]  # fmt: skip
 
 
