@@ -28,6 +28,7 @@ VERBS = {
     "bench": "netem.cli.bench",
     "conform": "netem.cli.conform",
     "check": "netem.cli.check",
+    "wireshark": "netem.cli.wireshark",
     "doctor": "netem.cli.doctor",
     "node": "netem.cli.node",
 }
