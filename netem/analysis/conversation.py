@@ -74,7 +74,7 @@ Step = Packet | Gap
 
 @dataclass(slots=True)
 class Conversation:
-    """All packets between two nodes; `left` sent the first."""
+    """All packets between two nodes; `left` sent the first that is of a queue pair."""
 
     left: str
     right: str
@@ -141,12 +141,17 @@ class _Collector:
     def by_name(self) -> dict[frozenset[str], Conversation]:
         """Return the conversations between nodes, however many addresses they have."""
         conversations: dict[frozenset[str], Conversation] = {}
+        firsts: dict[frozenset[str], tuple[str, str]] = {}
+        for source, target, packet in self._found:
+            ends = self._names(source), self._names(target)
+            if not packet.name.startswith("ENDPOINT_"):  # MRC hosts greet, in any order
+                firsts.setdefault(frozenset(ends), ends)
         for source, target, packet in self._found:
             left, right = self._names(source), self._names(target)
-            conversation = conversations.setdefault(
-                frozenset({left, right}), Conversation(left, right)
-            )
-            conversation.packets.append(packet._replace(source=left, target=right))
+            pair = frozenset({left, right})
+            if pair not in conversations:
+                conversations[pair] = Conversation(*firsts.get(pair, (left, right)))
+            conversations[pair].packets.append(packet._replace(source=left, target=right))
         for conversation in conversations.values():
             conversation.left_out = self._left_out
         return conversations

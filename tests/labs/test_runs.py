@@ -227,3 +227,8 @@ def test_demo_tells_the_story(tmp_path):
         assert said in ran.stdout
     assert str(tmp_path / "run" / "lab.pcapng") in ran.stdout
     assert max(map(len, ran.stdout.splitlines())) <= 160
+    first, second = ran.stdout.split("expect lost > 1: pass")
+    assert "on p0" not in first
+    for said in ("NACK TRIMMED", "L1: NACK", "X ", "GOOD -> ASSUMED_BAD", "SPARE -> GOOD"):
+        assert said in second
+    assert str(tmp_path / "run-planes" / "lab.pcapng") in second

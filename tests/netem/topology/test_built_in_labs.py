@@ -28,7 +28,7 @@ FABRIC = {
     "dcqcn-incast", "gid-and-classes",
 }  # fmt: skip
 
-MRC = {"mrc-two-plane", "mrc-incast", "mrc-srv6"}
+MRC = {"mrc-demo", "mrc-two-plane", "mrc-incast", "mrc-srv6"}
 OVERLAY = {
     "two-sites-overlay", "rc-over-overlay", "overlay-roaming", "overlay-under-load",
     "overlay-rekey",
