@@ -222,3 +222,39 @@ def test_what_waits_before_a_link_is_short_whatever_the_window(simulate):
     assert run.judged.verdict == "pass"
     assert flow.retransmissions == 0
     assert counter(run, "h0", "paths.retired") == 0
+
+
+RULES = ("L1: NACK ", "L2: ", "L3: ", "L4: ", "L5: ")
+OF_PATHS = (
+    "a packet was lost (L",
+    "a packet timed out",
+    "in place of 0x",
+    "the peer",
+    "its packet",
+)
+OF_WINDOWS = ("grew", "a packet of ", "marked, and", "quick adapt: ")
+
+
+def test_whatever_happens_is_explained_in_words(simulate):
+    """Why a packet was sent again, why a path was retired, what the window did and why."""
+    more = """
+faults:
+  - {do: trim, where: {flow: 0, op: WRITE_MIDDLE}, skip: 5, on: h0:p0, trim: {keep: 20B}}
+  - {at: 10us, on: t0-p1-0->t1-p1-1, set: {loss: 100%}}
+  - {at: 25us, on: "h1:p0--t0-p0-1:e0", down: 20us}
+"""
+    run = simulate(fabric(count=32, more=more))
+    again, paths, windows = (events(run, of) for of in ("retransmission", "ev_state", "window"))
+    (flow,) = run.judged.flows
+    assert flow.retransmissions == len(again) > 3
+    assert all(row["why"].startswith(RULES) for row in again)
+    assert {row["why"][:2] for row in again} >= {"L1", "L3"}
+    assert all(row["why"].startswith(OF_PATHS) for row in paths)
+    retired = [row for row in paths if row["new"] == "ASSUMED_BAD"]
+    assert {row["ev"] for row in retired} <= {row["last_ev"] for row in again}
+    assert windows
+    assert all(row["why"].startswith(OF_WINDOWS) for row in windows)
+    assert all(row["old"] != row["new"] for row in windows)
+    falls = [row for row in windows if row["new"] < row["old"]]
+    assert not any(row["why"].startswith("grew") for row in falls)
+    assert len(events(run, "peer_ports")) >= 2
