@@ -203,6 +203,7 @@ class Responder:
         if grant is None or va < grant.addr or stop > grant.addr + len(grant.view):
             return None
         grant.view[va - grant.addr : stop - grant.addr] = payload
+        self.placed[ev >> self._plane_shift & 7] += len(payload)
         if psn < message.low_psn:
             message.low_psn = psn
         elif psn > message.high_psn:

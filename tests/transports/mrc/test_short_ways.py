@@ -46,9 +46,12 @@ def history(seed, *, knows_flows, **settings):
     world.at(world.now + 300 * US, lambda: next(happened)(0, 2, up=True))
     world.run(settled=lambda: all(len(end.completions) >= 5 + 2 for end in world.ends))
     return world, [
-        (end.sent, end.events, bytes(end.region.view), end.device.counters(), end.qp.stats)
+        (
+            end.sent, end.events, bytes(end.region.view), end.device.counters(), end.qp.stats,
+            end.qp.responder.placed,
+        )
         for end in world.ends
-    ]
+    ]  # fmt: skip
 
 
 OTHER = WireOptions(4971, BthBitOrder.SE_M, EvSplit.LABEL_LOW)
