@@ -37,6 +37,9 @@ MAX_MD_JUMP = 0.5
 QA_GATE = 3
 AVERAGE_WEIGHT = 0.0125
 ADJUST_PACKETS = 8
+# Ours: how far base RTT may fall, of what it began with. Timers and probes go by it, and a peer
+# that takes more than its own time off a timestamp would make them run away.
+LEAST_RTT = 1 / 4
 PENALTY_UNITS = 128
 MAX_EVENTS = 1024  # more are counted
 
@@ -68,6 +71,11 @@ class NsccConfig:
     def max_cwnd(self) -> float:
         """The largest window, and the first; a packet at least."""
         return max(1.5 * self.bdp, self.packet)
+
+    @cached_property
+    def least_rtt(self) -> Ns:
+        """The smallest base RTT that samples lead to."""
+        return max(1, int(self.base_rtt * LEAST_RTT))
 
     @cached_property
     def target(self) -> Ns:
@@ -192,8 +200,8 @@ class Nscc:
         received = self._newly_received(rcvd_bytes)
         sample = rtt_ns is not None
         if rtt_ns is not None:
-            self.base_rtt = min(self.base_rtt, max(rtt_ns, 1))
-            delay = float(rtt_ns - self.base_rtt)
+            self.base_rtt = min(self.base_rtt, max(rtt_ns, self.config.least_rtt))
+            delay = float(max(0, rtt_ns - self.base_rtt))
             self._average(delay, marked)
         else:
             delay = self.average_delay

@@ -183,8 +183,15 @@ def test_a_smaller_sample_lowers_the_base():
     rig = Rig()
     rig.nscc.on_sack(1, 8000, False, 0, False, 0, 0)
     assert rig.nscc.base_rtt == 8000
-    rig.nscc.on_sack(2, 0, False, 0, False, 0, 0)
-    assert rig.nscc.base_rtt == 1
+
+
+def test_the_base_falls_to_a_quarter_and_no_further():
+    """Else a peer that takes more than its own time off timestamps lets timers run away."""
+    rig = Rig()
+    for number, sample in enumerate((0, 1, -5, R // 4 - 1)):
+        rig.nscc.on_sack(number, sample, False, 0, False, 0, 0)
+        assert rig.nscc.base_rtt == R // 4
+    assert rig.nscc.average_delay == 0
 
 
 # Loss, trim, quick adapt
