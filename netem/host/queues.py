@@ -36,6 +36,7 @@ class Queues:
     def __init__(self, lines: Mapping[int, Line], late: Ns = 0) -> None:
         """Begin with empty lines. Turns may come so much `late`, and links are not to wait."""
         self._lines = dict(lines)
+        self.has_lines = bool(lines)
         self._most = {
             plane: max(late, WAITING * line.time(line.full)) for plane, line in lines.items()
         }

@@ -23,7 +23,7 @@ class Agenda:
     """Senders that may have a packet, served in turn, and the timers of all."""
 
     def __init__(self) -> None:
-        self._listed: deque[Sender] = deque()
+        self.listed: deque[Sender] = deque()
         self._deadlines = DeadlineQueue()
         self._moved: dict[int, Sender] = {}  # whose deadline may be another one
         # Whose paths or windows have something to tell: whoever fetches that takes them out
@@ -33,16 +33,16 @@ class Agenda:
         """Take notice that anything may have happened to `sender`."""
         if not sender.is_listed:
             sender.is_listed = True
-            self._listed.append(sender)
+            self.listed.append(sender)
         self._moved[sender.qp_num] = sender
 
     def next_turn(self) -> int | None:
         """Return the number of the sender whose turn it is; `sent` must follow."""
-        return self._listed[0].qp_num if self._listed else None
+        return self.listed[0].qp_num if self.listed else None
 
     def sent(self, *, anything: bool) -> None:
         """Take notice of whether it had something: its next turn is after the others' then."""
-        listed = self._listed
+        listed = self.listed
         if anything and len(listed) == 1:
             self._moved[listed[0].qp_num] = listed[0]
             return
@@ -50,7 +50,7 @@ class Agenda:
         self._moved[sender.qp_num] = sender
         sender.is_listed = anything
         if anything:
-            self._listed.append(sender)
+            self.listed.append(sender)
 
     def tells(self, sender: Sender) -> None:
         """Take notice that the paths or the window of `sender` have an event."""
@@ -76,7 +76,7 @@ class Agenda:
     def forget(self, sender: Sender) -> None:
         """Remove `sender`, which ceases to be."""
         if sender.is_listed:
-            self._listed.remove(sender)
+            self.listed.remove(sender)
             sender.is_listed = False
         self._moved.pop(sender.qp_num, None)
         self.telling.pop(sender.qp_num, None)

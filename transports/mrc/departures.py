@@ -99,12 +99,9 @@ class Departures:
         """
         # bench: mrc. A test holds this to `of_qp`.
         message, index, opcode, psn, ev, stamp, ack_req, _, size, _ = out
-        head = qp.middles.get(ev)
-        if head is None:
-            if not qp.config.timestamps or not self._has_icrc:
-                return self._clearly(qp, out)
-            head = self._middle(qp, out)
-        data, crc, plane = head
+        if not self.has_middles(qp):
+            return self._clearly(qp, out)
+        data, crc, plane = qp.middles.get(ev) or self.middle_head(qp, ev)
         start, wr = index * size, message.wr
         view = message.view
         payload = message.payload(index) if view is None else view[start : start + size]
@@ -127,16 +124,20 @@ class Departures:
         assert packet is not None
         return packet
 
-    def _middle(self, qp: QueuePair, out: WriteOut) -> tuple[bytes, int, int]:
+    def has_middles(self, qp: QueuePair) -> bool:
+        """Say whether packets in the middle of messages begin alike: they do by default."""
+        return qp.config.timestamps and self._has_icrc
+
+    def middle_head(self, qp: QueuePair, ev: int) -> tuple[bytes, int, int]:
         """Return how such packets begin on an EV, the ICRC's state there, and the plane."""
         peer = qp.peer
         assert peer is not None
         trimmable = qp.config.trimming and peer.trim_nack
-        route = self._route(qp, out.ev, peer.udp_dport)
-        head = self._renderer.middle_head(out, peer.qp_num, route, trimmable=trimmable)
+        route = self._route(qp, ev, peer.udp_dport)
+        head = self._renderer.middle_head(qp.path_mtu, peer.qp_num, route, trimmable=trimmable)
         if len(qp.middles) >= MAX_ROUTES:
             qp.middles.clear()
-        made = qp.middles[out.ev] = head.data, head.crc, route.plane
+        made = qp.middles[ev] = head.data, head.crc, route.plane
         return made
 
     def of_endpoint(self, out: EndpointOut) -> Outgoing | None:

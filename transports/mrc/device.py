@@ -39,6 +39,7 @@ from transports.mrc.qp import QueuePair
 from transports.mrc.refusals import Oddity, RefusalReason
 from transports.mrc.rendering import Renderer
 from transports.mrc.reverse import SILENT_AFTER
+from transports.mrc.streaming import stream
 from transports.mrc.window import Stop
 from transports.roce.memory import MemoryTable
 from transports.roce.regions import MemoryRegion
@@ -91,6 +92,7 @@ class Device:
         self.oddities: Counter[Oddity] = Counter()
         self.received_packets = 0
         self.sent_packets = 0
+        self.calls = 0  # of the owner, but for `transmit`
         self._has_icrc = config.options.icrc
         self._room: int | None = None
         self._stalled: dict[int, QueuePair] = {}  # had data when no plane had room
@@ -175,6 +177,7 @@ class Device:
     def destroy_qp(self, qp: QueuePair) -> None:
         """Forget `qp` and what it still had to send. Its requests make no completions."""
         del self._qps[qp.qp_num]
+        self.calls += 1
         qp.generation += 1
         self._stalled.pop(qp.qp_num, None)
         self._low.discard(qp.qp_num & 0xFFFF)
@@ -197,6 +200,7 @@ class Device:
         """
         if plane not in self._planes.values():
             raise ValueError(f"plane {plane} is none of this device")
+        self.calls += 1
         self._ports = self._ports | 1 << plane if up else self._ports & ~(1 << plane)
         self._endpoint.set_ports(self._ports, now)
         for qp in self._qps.values():
@@ -224,6 +228,7 @@ class Device:
 
     @room.setter
     def room(self, mask: int | None) -> None:
+        self.calls += 1
         before, self._room = self._room, mask
         if before is None or (mask is not None and not mask & ~before):
             return
@@ -246,6 +251,7 @@ class Device:
 
     def expire(self, now: Ns) -> None:
         """Let time pass. Calling it early or twice is harmless."""
+        self.calls += 1
         self._endpoint.expire(now)
         self._agenda.expire(now)
 
@@ -288,6 +294,8 @@ class Device:
                 agenda.sent(anything=True)
                 self.sent_packets += 1
                 yield middle(qp, usual)
+                if len(agenda.listed) == 1:
+                    yield from stream(qp, self, self._departures, agenda.listed, now)
                 continue
             out = qp.next_out(now, self._room)
             agenda.sent(anything=out is not None)
@@ -313,6 +321,7 @@ class Device:
 
     def receive(self, packet: ReadBuffer, now: Ns) -> None:
         """Take one IP packet, which may be longer than it says. No view of it is kept."""
+        self.calls += 1
         self.received_packets += 1
         frame = self._encapsulation.unpack(packet)
         reason = frame if isinstance(frame, RefusalReason) else self._receive(frame, now)
@@ -337,6 +346,7 @@ class Device:
         nothing to send, to tell, nor a nearer deadline.
         """
         # bench: mrc. Little is called but this; a test holds it to `receive`.
+        self.calls += 1
         qp, generation, stop, crc, is_sack, ev, size, udp_dport = flow
         if (
             generation != qp.generation

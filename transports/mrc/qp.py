@@ -355,7 +355,9 @@ class QueuePair:
             requestor is None
             or self.state is not QpState.RTS
             or responder is None
-            or responder.has_answers
+            or responder.sack_due is not None
+            or responder.ack_is_due
+            or responder.answers
         ):
             return None
         return requestor.next_middle(now, room)

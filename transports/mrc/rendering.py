@@ -101,15 +101,14 @@ class Renderer:
             dscp = Dscp.TRIMMABLE if out.transmission == 1 else Dscp.TRIMMABLE_RETX
         return self._packet(route, dscp << 2 | ECT0, middle, payload, _PAD[size & 3])
 
-    def middle_head(
-        self, out: WriteOut, dest_qp: int, route: Route, *, trimmable: bool
-    ) -> Head:
+    def middle_head(self, mtu: int, dest_qp: int, route: Route, *, trimmable: bool) -> Head:
         """Return what packets in the middle of messages have up to the PSN, on one EV."""
         traffic_class = (Dscp.TRIMMABLE if trimmable else Dscp.NO_TRIM) << 2 | ECT0
         to = Destination(route.local, route.remote, route.ev, route.udp_dport, traffic_class)
-        head = self._encapsulation.head(to, _OVERHEAD + WRITE_TS.size + out.size)
-        masked = BTH.pack(out.opcode, 0, _P_KEY, dest_qp | 0xFF000000, 0)[:-4]
-        bth = BTH.pack(out.opcode, 0, _P_KEY, dest_qp, 0)[:-4]
+        head = self._encapsulation.head(to, _OVERHEAD + WRITE_TS.size + mtu)
+        opcode = MrcOpcode.WRITE_MIDDLE
+        masked = BTH.pack(opcode, 0, _P_KEY, dest_qp | 0xFF000000, 0)[:-4]
+        bth = BTH.pack(opcode, 0, _P_KEY, dest_qp, 0)[:-4]
         return Head(head.data + bth, crc32(masked, head.crc))
 
     def probe(

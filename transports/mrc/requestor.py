@@ -142,10 +142,11 @@ class Requestor:
         self.retransmissions = 0
         self.stops: Counter[Stop] = Counter()
         self._options = options
-        self._packet = config.mtu + PACKET
-        self._overhead = _HEADERS + NOMINAL + (TSETH.size if options.timestamps else 0)
+        self.packet = config.mtu + PACKET
+        self.overhead = _HEADERS + NOMINAL + (TSETH.size if options.timestamps else 0)
         self._timers = RetransmissionTimers(config.retries)
-        self._overtaking = Overtaking() if LossRule.L2 in options.loss_rules else None
+        self.arm = self._timers.arm
+        self.overtaking = Overtaking() if LossRule.L2 in options.loss_rules else None
         self._ack_timer = AckTimer(config.retries)
         self._tail = TailProbe()
         self._events = events
@@ -207,35 +208,51 @@ class Requestor:
         nothing in its way. None where it is not so; nothing has changed then.
         """
         # bench: mrc. The calls of the clear way in one; a test holds the two together.
-        if not self.resends.is_idle or self._tail_is_due or self._paths_to_test:
-            return None
-        board, message = self.board, self.messages.begun
-        if message is None or self.failure is not None or not board.unacked:
-            return None
-        index, cwnd = message.started, self.congestion.cwnd
-        size = self._overhead + self.config.mtu
-        inflight = board.inflight + size
-        if (
-            index >= message.packets - 1
-            or (inflight > cwnd and board.inflight)
-            or board.next_psn > board.cack + MPR_UNIT * self.window.mpr
-        ):
+        if not self.middles_allowed:
             return None
         ev = self.paths.next_good(now, room)
         if ev is None:
             return None
+        board, message, cwnd = self.board, self.messages.begun, self.congestion.cwnd
+        assert message is not None
+        index = message.started
         message.started = index + 1
+        size = self.overhead + self.config.mtu
         sent = board.send(message, index, size, ev, now // TICK_NS & MASK16, now)
-        self._timers.arm(sent)
-        if self._overtaking is not None:
-            self._overtaking.sent(sent)
+        self.arm(sent)
+        if self.overtaking is not None:
+            self.overtaking.sent(sent)
         self.stop = Stop.IDLE
         fields = (
             message, index, MrcOpcode.WRITE_MIDDLE, sent.psn & MASK, ev, sent.stamp,
-            cwnd - inflight < 2 * self._packet, 1, self.config.mtu, "",
+            cwnd - board.inflight < 2 * self.packet, 1, self.config.mtu, "",
         )  # fmt: skip
         out: WriteOut = tuple.__new__(WriteOut, fields)
         return out
+
+    @property
+    def middles_allowed(self) -> int:
+        """Return how many packets in the middle of a message may be sent now.
+
+        0 where anything is to be sent before them, or nothing is unacknowledged.
+        """
+        if not self.resends.is_idle or self._tail_is_due or self._paths_to_test:
+            return 0
+        board, message = self.board, self.messages.begun
+        if message is None or self.failure is not None or not board.unacked:
+            return 0
+        size = self.overhead + self.config.mtu
+        by_bytes = (self.congestion.cwnd - board.inflight) // size
+        if not board.inflight:
+            by_bytes = max(1, by_bytes)
+        return max(
+            0,
+            min(
+                message.packets - 1 - message.started,
+                by_bytes,
+                board.cack + MPR_UNIT * self.window.mpr - board.next_psn + 1,
+            ),
+        )
 
     def _again(self, sent: Sent, now: Ns, room: int | None) -> WriteOut | Stop:
         board = self.board
@@ -267,7 +284,7 @@ class Requestor:
         if message is None:
             return Stop.WIMM if messages.has_new_data else Stop.IDLE
         index = message.started
-        size = self._overhead + (message.payload_size(index) + 3 & ~3)
+        size = self.overhead + (message.payload_size(index) + 3 & ~3)
         if message.has_imm and index == message.packets - 1:
             size += IMMDT.size
         if not self.window.allows_psn(board.next_psn, board):
@@ -291,9 +308,9 @@ class Requestor:
         board, message, index = self.board, sent.message, sent.index
         board.transmitted(sent, ev, stamp(now), now)
         self._timers.arm(sent)
-        if self._overtaking is not None:
-            self._overtaking.sent(sent)
-        is_closing = cwnd - board.inflight < 2 * self._packet
+        if self.overtaking is not None:
+            self.overtaking.sent(sent)
+        is_closing = cwnd - board.inflight < 2 * self.packet
         fields = (
             message, index, message.opcode(index), sent.psn & MASK, ev, sent.stamp,
             is_closing or index == message.packets - 1, sent.transmissions,
@@ -422,8 +439,8 @@ class Requestor:
             self.paths.on_acknowledged([one.ev for one in new if one.transmissions == 1], now)
             self._tail.progress(now)
             self._ack_timer.progress(now)
-            if self._overtaking is not None:
-                self._overtaking.acknowledged(new)
+            if self.overtaking is not None:
+                self.overtaking.acknowledged(new)
         if is_newest:
             self.window.announced(seth.mpr)
         self._judge_path(report, now)
@@ -435,8 +452,8 @@ class Requestor:
             self.paths.base_rtt = self.congestion.base_rtt
         if board.unacked:
             self._infer(report, now, is_newest=is_newest)
-        elif self._overtaking is not None:
-            self._overtaking.forget()
+        elif self.overtaking is not None:
+            self.overtaking.forget()
         return None
 
     def _report(self, seth: Seth, cack: int, base: int, now: Ns, *, rtx: bool) -> _Report:
@@ -491,12 +508,12 @@ class Requestor:
         """Declare lost what rules L2, L3 and L5 say."""
         rules, board, congestion = self._options.loss_rules, self.board, self.congestion
         seth, cack, base = report.seth, report.cack, report.base
-        if self._overtaking is not None:
-            for sent in self._overtaking.lost(board, cack, base, seth.sack_bitmap):
+        if self.overtaking is not None:
+            for sent in self.overtaking.lost(board, cack, base, seth.sack_bitmap):
                 why = f"a later packet on EV {sent.ev:#010x} arrived"
                 self._lose(sent, LossRule.L2, why, now)
         if LossRule.L3 in rules and is_newest and seth.ooo_count > losses.MIN_REORDERING:
-            limit = losses.reordering_limit(congestion.cwnd, congestion.max_cwnd, self._packet)
+            limit = losses.reordering_limit(congestion.cwnd, congestion.max_cwnd, self.packet)
             if seth.ooo_count > limit:
                 why = f"{seth.ooo_count} packets out of order, more than {limit}"
                 for sent in losses.below_the_highest(board, congestion.base_rtt, now):

@@ -112,8 +112,8 @@ class Responder:
         self._memory = memory
         self._events = events
         self._counts = counts
-        self._ack_is_due = False
-        self._sack_due: Trigger | None = None  # its cause, where bytes alone ask for it
+        self.ack_is_due = False
+        self.sack_due: Trigger | None = None  # its cause, where bytes alone ask for it
         self._nak: Ack | None = None
         self._grant: Grant | None = None  # what the last packet in mid-message had
         self._granted = 0  # its R_Key
@@ -162,7 +162,7 @@ class Responder:
             if write.ack_req or write.is_marked or write.rtx:
                 self._report(trigger, _why(trigger), now)
             else:
-                self._sack_due = trigger
+                self.sack_due = trigger
         self._advance()
         return None
 
@@ -217,7 +217,7 @@ class Responder:
         )
         was_waiting = sack.has_unreported
         if sack.arrived(trigger, len(payload)):
-            self._sack_due = trigger
+            self.sack_due = trigger
             return False
         return was_waiting
 
@@ -249,14 +249,14 @@ class Responder:
             probe.probe_id, probe.ev, probe.stamp, now, is_marked=probe.is_marked, is_probe=True
         )
         self._report(trigger, "probe", now)
-        self._ack_is_due = self.messages.completed > 0
+        self.ack_is_due = self.messages.completed > 0
 
     def _receive_again(self, trigger: Trigger, now: Ns) -> None:
         """Answer a duplicate: step 2."""
         self._counts[Oddity.DUPLICATE] += 1
         if trigger.psn <= self.bitmap.cack:
             self._report(trigger, "duplicate", now)
-            self._ack_is_due = self.messages.completed > 0
+            self.ack_is_due = self.messages.completed > 0
         elif trigger.ack_req or trigger.rtx or trigger.is_marked:
             self._report(trigger, "duplicate", now)
 
@@ -306,7 +306,7 @@ class Responder:
                 self._fail(message.poison, message.high_psn)
                 return
             messages.complete(message)
-            self._ack_is_due = True
+            self.ack_is_due = True
 
     def _deliver(self, message: InMessage) -> None:
         """Complete a posted receive with an immediate value, or poison the message."""
@@ -325,7 +325,7 @@ class Responder:
         config, messages = self.config, self.messages
         name = poison.code.name
         aeth = Aeth(AethKind.NAK << 5 | poison.code, messages.completed & 0xFFFF)
-        self._ack_is_due = False
+        self.ack_is_due = False
         self._nak = Ack(aeth, psn & MASK, name)
         self._answer(self._nak)
         where = f"QP {config.qp_num:#x} PSN {psn & MASK:#08x} MSN {messages.completed & 0xFFFF}"
@@ -335,14 +335,14 @@ class Responder:
     # -- answers ----------------------------------------------------------------------------
 
     def _report(self, trigger: Trigger, why: str, now: Ns) -> None:
-        if self._sack_due is not None:
+        if self.sack_due is not None:
             self._report_due(now)
         for sack in self.sack.sacks(trigger, why, now):
             self._answer(sack)
 
     def _report_due(self, now: Ns) -> None:
         """Report what bytes alone ask for; what came meanwhile is in it, too."""
-        trigger, self._sack_due = self._sack_due, None
+        trigger, self.sack_due = self.sack_due, None
         assert trigger is not None
         for sack in self.sack.sacks(trigger, "threshold", now):
             self._answer(sack)
@@ -362,13 +362,13 @@ class Responder:
 
         Transport ACKs are one for all, and so are SACKs that nothing but bytes asked for.
         """
-        if self._sack_due is not None:
+        if self.sack_due is not None:
             self._report_due(now)
         if self.answers:
             return self.answers.popleft()
-        if not self._ack_is_due:
+        if not self.ack_is_due:
             return None
-        self._ack_is_due = False
+        self.ack_is_due = False
         messages = self.messages
         is_count = self._options.ack_msn is AckMsn.COUNT
         msn = messages.completed - (not is_count) & 0xFFFF
@@ -376,7 +376,7 @@ class Responder:
 
     def flush_due(self, base_rtt: Ns) -> Ns | None:
         """Return when what is unreported must be reported; None where it will be anyway."""
-        if self._nak is not None or self._sack_due is not None:
+        if self._nak is not None or self.sack_due is not None:
             return None
         return self.sack.flush_due(base_rtt)
 
@@ -389,7 +389,7 @@ class Responder:
 
     @property
     def has_answers(self) -> bool:
-        return bool(self.answers) or self._ack_is_due or self._sack_due is not None
+        return bool(self.answers) or self.ack_is_due or self.sack_due is not None
 
 
 _STATUS = {

@@ -8,6 +8,7 @@ from tests.transports.mrc.test_properties import Run
 from tests.transports.mrc.world import Trouble, World, marked
 from transports.clock import US
 from transports.mrc import requestor
+from transports.mrc.attributes import QpState
 from transports.mrc.config import QpConfig
 from transports.mrc.losses import later_on_path
 from transports.mrc.overtaking import Overtaking
@@ -117,7 +118,7 @@ def test_queues_of_paths_hold_nothing_once_all_is_acknowledged():
     world = World(trouble=Trouble(loss=0.02), memory=1 << 18)
     world.write(1, 0, 200 * 1024)
     world.run_until_done(1, extra=500 * US)
-    overtaking = world.ends[0].qp.requestor._overtaking
+    overtaking = world.ends[0].qp.requestor.overtaking
     assert not overtaking._queues
     assert not overtaking._suspects
 
@@ -156,3 +157,46 @@ def test_time_may_pass_while_a_sack_is_due():
         world.receive(two, out.packet)
     two.device.expire(world.now + 500 * US)
     assert [out.why for out in two.device.transmit(world.now + 500 * US)][-1:] == ["threshold"]
+
+
+def streaming(**settings):
+    """A sender in the middle of a message, and the packets that it hands out."""
+    world = World(memory=1 << 18, **settings)
+    world.write(1, 0, 200 * 1024)
+    packets = (out for out in world.ends[0].device.transmit(world.now) if out.opcode in WRITES)
+    assert [next(packets).opcode.name for _ in range(9)][-1] == "WRITE_MIDDLE"
+    return world, world.ends[0], packets
+
+
+def test_a_plane_that_goes_down_between_two_packets_carries_none_after():
+    world, one, packets = streaming()
+    one.device.set_port(1, world.now, up=False)
+    assert {out.plane for out in packets} == {0}
+
+
+def test_a_plane_that_is_full_between_two_packets_carries_none_after():
+    _, one, packets = streaming()
+    one.device.room = 0b10
+    assert {out.plane for out in packets} == {1}
+
+
+def test_a_queue_pair_that_ends_between_two_packets_sends_nothing_after():
+    world, one, packets = streaming()
+    one.qp.modify(QpState.ERROR, world.now)
+    assert not list(packets)
+
+
+def test_an_answer_goes_before_the_next_packet_of_a_message():
+    world, one, packets = streaming()
+    world.write(1, 0, 10, host=1)
+    for out in world.ends[1].device.transmit(world.now):
+        one.device.receive(out.packet, world.now)
+    assert next(packets).opcode.name == "WRITE_MIDDLE"
+    assert one.qp.stats.sacks == 1
+
+
+def test_sending_may_stop_at_any_packet_and_go_on():
+    world, one, packets = streaming()
+    packets.close()
+    rest = [out for out in one.device.transmit(world.now) if out.opcode in WRITES]
+    assert [out.psn for out in rest[:3]] == [7 + 9, 7 + 10, 7 + 11]

@@ -9,7 +9,7 @@ from enum import Enum
 from types import FunctionType, GeneratorType, MethodType
 
 NO_STATE = {
-    "stats", "_stats", "refused", "received_packets", "sent_packets",  # counters
+    "stats", "_stats", "refused", "received_packets", "sent_packets", "calls",  # counters
     "oddities", "_counts",
     "_flows", "_crcs", "_templates", "_heads", "_ids", "_rng",  # caches, and what draws
     "_comm_established",  # the event is the owner's to know; no packet depends on it
