@@ -9,10 +9,14 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from netem.analysis.check.findings import Findings
-from netem.analysis.check.link import IPV4, IPV6, READABLE, UDP, layers, network
+from netem.analysis.check.link import IPV4, IPV6, PAUSE, READABLE, UDP, layers, network
+from netem.analysis.check.mrc import MrcJudge
 from netem.analysis.check.packet import Packet
+from netem.analysis.check.pause import PauseJudge
 from netem.analysis.check.roce import RoceJudge
 from netem.analysis.check.rows import MRC
+from netem.analysis.check.srv6 import Srv6Judge
+from netem.analysis.check.wireguard import WireguardJudge
 from netem.analysis.records import CaptureReader
 from wire.mrc.options import PORTS
 from wire.pcapng import LINKTYPE_ETHERNET
@@ -31,17 +35,23 @@ class Judge:
         self.reader = CaptureReader(file)
         self.findings = Findings()
         self.roce = RoceJudge(self.findings, self.reader.interfaces)
+        self.mrc = MrcJudge(self.findings, self.reader.interfaces)
+        self.srv6 = Srv6Judge(self.findings, self.reader.interfaces)
+        self.wireguard = WireguardJudge(self.findings)
+        self.pauses = PauseJudge(self.findings)
         self.packets = 0
         self.unread: Counter[int] = Counter()  # packets, by link types that are not read
 
     @property
     def judged(self) -> int:
         """Return how many packets there were that somebody here knows."""
-        return self.roce.packets
+        judges = self.roce, self.mrc, self.srv6, self.wireguard, self.pauses
+        return sum(judge.packets for judge in judges)
 
     def run(self, progress: Progress | None = None) -> None:
         """Judge the whole file. Raise NoCaptureError for one that is no capture."""
-        take, walk, reader = self.roce.take, self._walk, self.reader
+        take, mrc, walk = self.roce.take, self.mrc.take, self._walk
+        reader = self.reader
         packet = Packet()
         link_types: list[int] = []
         for (
@@ -58,7 +68,7 @@ class Judge:
                 if ethertype == _V6:
                     if data[56:58] == _ROCE and data[20] == UDP and data[14] >> 4 == 6:
                         if take(packet, 14, 54) == MRC:
-                            self._mrc(packet)
+                            mrc(packet, 14, 54)
                         continue
                 elif (
                     ethertype == _V4
@@ -68,7 +78,7 @@ class Judge:
                     and data[20] & 0x3F == 0 == data[21]
                 ):
                     if take(packet, 14, 34) == MRC:
-                        self._mrc(packet)
+                        mrc(packet, 14, 34)
                     continue
             walk(packet, link_types[where])
         self.packets = packet.number
@@ -81,20 +91,24 @@ class Judge:
             return
         data = packet.data
         ethertype, start = network(link_type, data)
+        if ethertype == PAUSE:
+            self.pauses.take(packet, start)
+            return
         found = list(layers(data, ethertype, start)) if ethertype in {IPV4, IPV6} else []
         if not found:
             return
+        self.srv6.take(packet, found)
         inner = found[-1]
         udp = inner.payload
         if inner.protocol != UDP or inner.is_fragment or len(data) < udp + 8:
             return
         if data[udp + 2] << 8 | data[udp + 3] not in PORTS:
-            return
-        if udp - inner.ip not in {20, 40}:
+            addresses = data[inner.ip + 12 : inner.ip + 20]
+            if not inner.is_v4:
+                addresses = data[inner.ip + 8 : inner.ip + 40]
+            self.wireguard.take(packet, addresses, udp)
+        elif udp - inner.ip not in {20, 40}:
             text = "RoCE behind IPv4 options or IPv6 extension headers"
             self.findings.violation(packet.number, "roce/W12", text)
         elif self.roce.take(packet, inner.ip, udp) == MRC:
-            self._mrc(packet)
-
-    def _mrc(self, packet: Packet) -> None:
-        pass
+            self.mrc.take(packet, inner.ip, udp)

@@ -8,6 +8,7 @@ import msgspec
 from netem.analysis.check.findings import Finding, Severity
 from netem.analysis.check.flow import Flow
 from netem.analysis.check.judge import Judge
+from netem.analysis.check.writes import MrcFlow
 
 SCHEMA_VERSION = 1
 
@@ -69,8 +70,9 @@ def report(judge: Judge) -> CheckReport:
         judge.packets,
         violations,
         findings.count(Severity.WARNING),
-        judge.roce.unchecked,
-        [_summary(judge, flow) for flow in judge.roce.flows.values() if flow.packets],
+        judge.roce.unchecked + judge.mrc.unchecked,
+        [_summary(judge, flow) for flow in judge.roce.flows.values() if flow.packets]
+        + [_mrc_summary(judge, flow) for flow in judge.mrc.flows.values() if flow.packets],
         sorted(findings.kept, key=lambda one: one.frame),
         sum(findings.counts.values()) - len(findings.kept),
     )
@@ -107,6 +109,27 @@ def _summary(judge: Judge, flow: Flow) -> FlowSummary:
         flow.responses.naks,
         flow.responses.rnrs,
         flow.cnps,
+        flow.marked,
+        flow.damaged,
+        flow.killed,
+        flow.ended - flow.began,
+    )
+
+
+def _mrc_summary(judge: Judge, flow: MrcFlow) -> FlowSummary:
+    return FlowSummary(
+        str(ip_address(flow.source)),
+        str(ip_address(flow.target)),
+        flow.qp,
+        "MRC",
+        judge.reader.interfaces[flow.where].name,
+        flow.first,
+        flow.packets,
+        flow.payload,
+        flow.again,
+        flow.naks,
+        0,
+        0,
         flow.marked,
         flow.damaged,
         flow.killed,

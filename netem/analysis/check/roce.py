@@ -29,7 +29,7 @@ from netem.analysis.check.rows import (
 from netem.analysis.records import Interface
 from wire.roce.icrc import LRH_CRC, RESIDUE, crc32
 
-_LEAST = 8 + 12 + 4  # UDP, BTH, ICRC
+LEAST = 8 + 12 + 4  # UDP, BTH, ICRC
 _HEAD = Struct("!4xHxxBBxxI")  # UDP: Length; BTH: OpCode, byte 1, DestQP with its flags
 _U32 = Struct("!I")
 
@@ -50,7 +50,7 @@ _MOST_KNOWN = 1 << 14
 _Known: TypeAlias = tuple[Flow, Row, int, int, int, int, int, int]
 _Apart: TypeAlias = tuple[Flow, Row, int, int, int, int, int, bool]
 _GSI_KEY = 0x80010000
-_CNP_LENGTH = _LEAST + 16
+_CNP_LENGTH = LEAST + 16
 _MOST_FLOWS = 100_000  # some 2 kB of memory each
 _RESPONSES = frozenset({ACK, ATOMIC_ACK, READ_RESPONSE})
 
@@ -142,9 +142,9 @@ class RoceJudge:
         if not is_there:
             if not self._is_readable(packet, udp, length):
                 return row.kind
-        elif length < _LEAST or length & 3:
-            clause = "roce/W22" if length < _LEAST else "roce/W14"
-            text = f"UDP length {length}; it is a multiple of 4 from {_LEAST} on"
+        elif length < LEAST or length & 3:
+            clause = "roce/W22" if length < LEAST else "roce/W14"
+            text = f"UDP length {length}; it is a multiple of 4 from {LEAST} on"
             self._violation(packet, clause, text)
             return row.kind
         is_v6 = udp - ip == 40
@@ -154,10 +154,10 @@ class RoceJudge:
             flow = self._new_flow(packet, addresses, qp & 0xFFFFFF)
             if flow is None:
                 return row.kind
-        size = length - _LEAST - row.headers - (bits >> 4 & 3)
+        size = length - LEAST - row.headers - (bits >> 4 & 3)
         is_damaged = False
         if is_there:
-            crc = _v6_prefix(data, ip) if is_v6 else _v4_prefix(data, ip)
+            crc = prefix(data, ip, udp)
             is_damaged = crc32(data[udp + 16 : end], crc) != RESIDUE
             in_ip = data[ip + 2] << 8 | data[ip + 3]
             slack = (
@@ -318,7 +318,7 @@ class RoceJudge:
             wrong.append("AckReq is 1")
         if packet.bits & 0x80:
             wrong.append("SE is 1")
-        if packet.size != _CNP_LENGTH - _LEAST:
+        if packet.size != _CNP_LENGTH - LEAST:
             wrong.append(f"{packet.size} bytes are behind the BTH, not 16")
         elif any(packet.data[start : start + 16]):
             wrong.append("the reserved bytes are not zero")
@@ -333,6 +333,16 @@ class RoceJudge:
         """Judge what only the end of the capture shows."""
         for flow in self.flows.values():
             flow.requests.end(is_at_sender=flow.is_at_sender and not flow.damaged)
+
+
+def is_intact(data: bytes, ip: int, udp: int, end: int) -> bool:
+    """Say whether the packet that ends before `end` has the ICRC of its bytes."""
+    return bool(crc32(data[udp + 16 : end], prefix(data, ip, udp)) == RESIDUE)
+
+
+def prefix(data: bytes, ip: int, udp: int) -> int:
+    """Return the CRC of a packet up to the DestQP of its BTH."""
+    return _v6_prefix(data, ip) if udp - ip == 40 else _v4_prefix(data, ip)
 
 
 def _v6_prefix(data: bytes, ip: int) -> int:
