@@ -91,6 +91,7 @@ class Joined:
     theirs: Side  # the endpoint's
     keys: dict[str, int] = field(default_factory=dict)  # of further regions, by name
     port: int = 0  # UDP source port of the endpoint's packet before; 0: none yet
+    said: bytes = b""  # the frame that the suite sent last
     comm: int = 0  # communication ID of the suite's end
     their_comm: int = 0  # of the endpoint's, when it is known
 

@@ -20,7 +20,7 @@ from ipaddress import ip_address
 
 import trio
 
-from netem.conform.endpoint import Application, Joined, Session, Side, Wants
+from netem.conform.endpoint import Application, Joined, Session, Side, UnsupportedError, Wants
 from netem.conform.notation import Case
 from netem.conform.own import OwnApplication
 from netem.conform.pipe import PipedApplication, answered
@@ -60,6 +60,8 @@ class LinkTarget:
         wants: Wants,
         number: int,
     ) -> Iterator[Session]:
+        if wants.service == "SRV6":
+            raise UnsupportedError("only the simulator has a node that routes by segments")
         opened = self._application.open(asdict(wants))
         try:
             peer_ip, own_ip = ADDRESSES[wants.ip or 6]

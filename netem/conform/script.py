@@ -13,6 +13,7 @@ from netem.conform.endpoint import (
 from netem.conform.notation import Case, Step, Value, Words, duration
 from netem.conform.pattern import pattern
 from netem.conform.rules import broken
+from netem.conform.sr_words import Routed
 from netem.conform.vocabulary import Heard, WordError, differs, hear, say, show
 from wire.codec import DecodeError
 
@@ -91,7 +92,7 @@ class _Player:
     def __init__(self, session: Session, played: Played) -> None:
         self.played = played
         self._session = session
-        self._waiting: Heard | None = None  # heard, and for a later step
+        self._waiting: Heard | Routed | None = None  # heard, and for a later step
         self._since = session.wire.now()  # of the last packet, either way
         self._told: list[Mapping[str, Value]] = []
         self._begin = self._since
@@ -116,13 +117,13 @@ class _Player:
 
     def _say(self, step: Step) -> None:
         wire = self._session.wire
-        frame = say(step.words, self._session.joined)
+        frame = self._session.joined.said = say(step.words, self._session.joined)
         self._since = wire.now()
         self._keep(self._since, frame, is_ours=True)
         self.note(f"{self._clock(self._since)} > {step.words}")
         wire.send(frame)
 
-    def _listen(self, until: int) -> Heard | None:
+    def _listen(self, until: int) -> Heard | Routed | None:
         """Return the next packet of the endpoint for our queue pair, which must be whole."""
         if self._waiting is not None:
             kept, self._waiting = self._waiting, None
@@ -134,7 +135,7 @@ class _Player:
                 return None
             at, frame = found
             self._keep(at, frame, is_ours=False)
-            heard: Heard | None
+            heard: Heard | Routed | None
             try:
                 heard = hear(at, frame, joined)
             except DecodeError as error:
@@ -142,7 +143,7 @@ class _Player:
             if heard is None:
                 continue
             self.note(f"{self._clock(at)} < {show(heard, joined)}")
-            for clause, what in broken(frame):
+            for clause, what in broken(frame) if isinstance(heard, Heard) else ():
                 raise _FailedError(f"{clause}: {what}", clause)
             return heard
         raise _FailedError(f"{_MOST_FRAMES} frames and no end")
@@ -159,7 +160,7 @@ class _Player:
                 raise _FailedError("nothing came")
             joined = self._session.joined
             whys = [differs(words, heard, joined) for words in step.choices]
-            joined.port = heard.fields["port"]
+            joined.port = int(heard.fields.get("port", 0))
             if None in whys:
                 self._since = max(self._since, heard.at)
                 self._judge_choice(step.choices[whys.index(None)], heard.at - before)

@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from netem.conform.endpoint import Joined, Session, Side, StageError, Wants
 from netem.conform.notation import Case
 from netem.conform.own import OwnApplication
+from netem.conform.sr_node import RoutingNode, RoutingWire
 from transports.clock import MS, Ns, S
 from transports.roce.device import Device, DeviceConfig
 from wire.ethernet import ETHERNET, VLAN, Ethernet, EtherType
@@ -43,6 +44,14 @@ class SimTarget:
         wants: Wants,
         number: int,
     ) -> Iterator[Session]:
+        if wants.service == "SRV6":
+            node = RoutingNode()
+            ours, theirs = (
+                Side(mac, ip, 0) for mac, ip in zip(MACS, ADDRESSES[6], strict=True)
+            )
+            joined = Joined(wants, ours, theirs)
+            yield Session(joined, RoutingWire(node), node, is_real=False)
+            return
         device = Device(DeviceConfig((ADDRESSES[6][1], ADDRESSES[4][1])), random.Random(number))
         wire = SimWire(device)
         application = OwnApplication(device, wire.now)

@@ -18,7 +18,7 @@ may be `high` (0xC000 and above) or `same` (as that of the packet before).
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from netem.conform import cm_words
+from netem.conform import cm_words, sr_words
 from netem.conform.endpoint import Joined
 from netem.conform.notation import Relative, Value, Words
 from netem.conform.pattern import pattern
@@ -72,6 +72,12 @@ class Heard:
 
 def say(words: Words, joined: Joined) -> bytes:
     """Return the frame that a line asks for. WordError for a word that is not known."""
+    if joined.wants.service == "SRV6":
+        try:
+            packet = sr_words.say_packet(words)
+        except ValueError as error:
+            raise WordError(f"{words.name}: {error}") from error
+        return joined.theirs.mac + joined.ours.mac + b"\x86\xdd" + packet
     if joined.wants.service != "CM" or not cm_words.is_message(words.name):
         return _Saying(words, joined).frame()
     try:
@@ -269,11 +275,17 @@ def _other(ip: bytes) -> bytes:
 # -- hearing -----------------------------------------------------------------------------------
 
 
-def hear(at: int, frame: bytes, joined: Joined) -> Heard | None:
+def hear(at: int, frame: bytes, joined: Joined) -> Heard | sr_words.Routed | None:
     """Return the packet in a frame of the endpoint, None for one that is not for us.
 
     DecodeError for a RoCE packet that cannot be read.
     """
+    if joined.wants.service == "SRV6":
+        return sr_words.hear_packet(at, frame[14:], *sr_words.labelled(frame))
+    return _hear_roce(at, frame, joined)
+
+
+def _hear_roce(at: int, frame: bytes, joined: Joined) -> Heard | None:
     if frame[:6] != joined.ours.mac:
         return None
     try:
@@ -336,8 +348,10 @@ def fields_of(frame: bytes, ip: int, packet: RocePacket) -> Mapping[str, int]:
     return {name: int(value) for name, value in found.items()}
 
 
-def differs(words: Words, heard: Heard, joined: Joined) -> str | None:
+def differs(words: Words, heard: Heard | sr_words.Routed, joined: Joined) -> str | None:
     """Say in what a packet is not what a line expects; None if it is."""
+    if isinstance(heard, sr_words.Routed):
+        return sr_words.differs(words, heard, joined.said)
     service, dot, name = words.name.rpartition(".")
     if name not in {heard.name, "ANY"} or (dot and service != heard.packet.info.service):
         return f"{heard.name}, wanted {words.name}"
@@ -404,8 +418,10 @@ def _payload_differs(words: Words, heard: Heard) -> str | None:
     return f"{heard.name} whose payload differs from byte {at} on: {got[at : at + 8].hex()}"
 
 
-def show(heard: Heard, joined: Joined) -> str:
+def show(heard: Heard | sr_words.Routed, joined: Joined) -> str:
     """Return a packet in the notation, as a case would expect it."""
+    if isinstance(heard, sr_words.Routed):
+        return sr_words.show(heard)
     if cm_words.is_message(heard.name):
         skip_these = {
             "mig",

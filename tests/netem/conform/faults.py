@@ -25,6 +25,8 @@ from transports.roce.saved import Saved, SavedRing
 from transports.roce.templates import Ipv6Template, mask_v4
 from transports.roce.uc import UcReceiver, UcSender
 from transports.roce.ud import UdReceiver
+from transports.srv6 import endpoint
+from transports.srv6.sids import Sid
 
 
 class Fault(NamedTuple):
@@ -180,6 +182,27 @@ FAULTS = [
           "self._outbox.send(connection.envelope, connection.rtu, connection.rtus)", "pass"),
     Fault("a REP may raise the depths", "cm/C13.raised", Arrivals._check_rep,
           "check_reply(rep, connection.req)", "pass"),
+    # segment routing
+    Fault("hop limit not decremented", "srv6/S1", endpoint._advanced,
+          "out[HOP_LIMIT_OFFSET] -= 1", "pass"),
+    Fault("the segment after the next", "srv6/S1", endpoint._advanced,
+          "SEGMENT_SIZE * left", "SEGMENT_SIZE * (left - 1)"),
+    Fault("a hop limit of 1 is enough", "srv6/S2.1", endpoint._advanced,
+          "packet[HOP_LIMIT_OFFSET] <= 1", "packet[HOP_LIMIT_OFFSET] < 1"),
+    Fault("last entry not looked at", "srv6/S3.last-3", endpoint._advanced,
+          "last > units // 2 - 1", "False"),
+    Fault("no reduced lists", "srv6/S8", endpoint._advanced,
+          "left > last + 1", "left > last"),
+    Fault("decapsulates before the end", "srv6/B7.end.dt6", endpoint._ultimate,
+          "srh is not None and srh.segments_left", "False"),
+    Fault("PSP at every segment", "srv6/B8.not", endpoint._advanced,
+          "left == 0 and Flavour.PSP", "Flavour.PSP"),
+    Fault("PSP leaves the length", "srv6/B8", endpoint._remove,
+          "packet[4:6] = length", "length = length"),
+    Fault("CSIDs are always of 16 bits", "srv6/C6.8-40", Sid.shifted,
+          "shift(destination, self.structure)", "shift(destination)"),
+    Fault("hop limit stays at a CSID", "srv6/C1.bare", endpoint._passed,
+          "out[HOP_LIMIT_OFFSET] -= 1", "pass"),
 ]  # fmt: skip
 
 
