@@ -92,6 +92,7 @@ class Joined:
     keys: dict[str, int] = field(default_factory=dict)  # of further regions, by name
     port: int = 0  # UDP source port of the endpoint's packet before; 0: none yet
     said: bytes = b""  # the frame that the suite sent last
+    last: Mapping[str, int | str] = field(default_factory=dict)  # fields of what came last
     comm: int = 0  # communication ID of the suite's end
     their_comm: int = 0  # of the endpoint's, when it is known
 

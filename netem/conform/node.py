@@ -60,8 +60,8 @@ class LinkTarget:
         wants: Wants,
         number: int,
     ) -> Iterator[Session]:
-        if wants.service == "SRV6":
-            raise UnsupportedError("only the simulator has a node that routes by segments")
+        if wants.service in {"SRV6", "MRC"}:
+            raise UnsupportedError(f"only the simulator has an endpoint of {wants.service}")
         opened = self._application.open(asdict(wants))
         try:
             peer_ip, own_ip = ADDRESSES[wants.ip or 6]

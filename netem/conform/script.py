@@ -12,9 +12,7 @@ from netem.conform.endpoint import (
 )
 from netem.conform.notation import Case, Step, Value, Words, duration
 from netem.conform.pattern import pattern
-from netem.conform.rules import broken
-from netem.conform.sr_words import Routed
-from netem.conform.vocabulary import Heard, WordError, differs, hear, say, show
+from netem.conform.vocabulary import AnyHeard, WordError, differs, hear, rules_broken, say, show
 from wire.codec import DecodeError
 
 _MOST_FRAMES = 4096  # of one step: an endpoint that never falls silent
@@ -92,7 +90,7 @@ class _Player:
     def __init__(self, session: Session, played: Played) -> None:
         self.played = played
         self._session = session
-        self._waiting: Heard | Routed | None = None  # heard, and for a later step
+        self._waiting: AnyHeard | None = None  # heard, and for a later step
         self._since = session.wire.now()  # of the last packet, either way
         self._told: list[Mapping[str, Value]] = []
         self._begin = self._since
@@ -123,7 +121,7 @@ class _Player:
         self.note(f"{self._clock(self._since)} > {step.words}")
         wire.send(frame)
 
-    def _listen(self, until: int) -> Heard | Routed | None:
+    def _listen(self, until: int) -> AnyHeard | None:
         """Return the next packet of the endpoint for our queue pair, which must be whole."""
         if self._waiting is not None:
             kept, self._waiting = self._waiting, None
@@ -135,7 +133,7 @@ class _Player:
                 return None
             at, frame = found
             self._keep(at, frame, is_ours=False)
-            heard: Heard | Routed | None
+            heard: AnyHeard | None
             try:
                 heard = hear(at, frame, joined)
             except DecodeError as error:
@@ -143,7 +141,7 @@ class _Player:
             if heard is None:
                 continue
             self.note(f"{self._clock(at)} < {show(heard, joined)}")
-            for clause, what in broken(frame) if isinstance(heard, Heard) else ():
+            for clause, what in rules_broken(heard, frame):
                 raise _FailedError(f"{clause}: {what}", clause)
             return heard
         raise _FailedError(f"{_MOST_FRAMES} frames and no end")
@@ -161,6 +159,7 @@ class _Player:
             joined = self._session.joined
             whys = [differs(words, heard, joined) for words in step.choices]
             joined.port = int(heard.fields.get("port", 0))
+            joined.last = heard.fields
             if None in whys:
                 self._since = max(self._since, heard.at)
                 self._judge_choice(step.choices[whys.index(None)], heard.at - before)

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from ipaddress import ip_address
 
 from netem.conform.endpoint import Joined, Session, Side, StageError, Wants
+from netem.conform.mrc_node import MrcWire, joined_with
 from netem.conform.notation import Case
 from netem.conform.own import OwnApplication
 from netem.conform.sr_node import RoutingNode, RoutingWire
@@ -44,6 +45,10 @@ class SimTarget:
         wants: Wants,
         number: int,
     ) -> Iterator[Session]:
+        if wants.service == "MRC":
+            joined, endpoint = joined_with(wants, number)
+            yield Session(joined, MrcWire(endpoint), endpoint, is_real=False)
+            return
         if wants.service == "SRV6":
             node = RoutingNode()
             ours, theirs = (

@@ -15,13 +15,15 @@ The same names are what is expected; `size` without `from` leaves the bytes open
 may be `high` (0xC000 and above) or `same` (as that of the packet before).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from netem.conform import cm_words, sr_words
+from netem.conform import cm_words, mrc_words, sr_words
 from netem.conform.endpoint import Joined
 from netem.conform.notation import Relative, Value, Words
 from netem.conform.pattern import pattern
+from netem.conform.rules import broken
 from wire.checksum import internet_checksum
 from wire.codec import DecodeError
 from wire.ethernet import ETHERNET, VLAN, Ethernet, EtherType, Vlan
@@ -67,14 +69,20 @@ class Heard:
     fields: Mapping[str, int]
 
 
+AnyHeard: TypeAlias = Heard | sr_words.Routed | mrc_words.MrcHeard
+
+
 # -- saying ------------------------------------------------------------------------------------
 
 
 def say(words: Words, joined: Joined) -> bytes:
     """Return the frame that a line asks for. WordError for a word that is not known."""
-    if joined.wants.service == "SRV6":
+    if joined.wants.service in {"SRV6", "MRC"}:
         try:
-            packet = sr_words.say_packet(words)
+            if joined.wants.service == "MRC":
+                packet = mrc_words.say_packet(words, joined)
+            else:
+                packet = sr_words.say_packet(words)
         except ValueError as error:
             raise WordError(f"{words.name}: {error}") from error
         return joined.theirs.mac + joined.ours.mac + b"\x86\xdd" + packet
@@ -275,11 +283,13 @@ def _other(ip: bytes) -> bytes:
 # -- hearing -----------------------------------------------------------------------------------
 
 
-def hear(at: int, frame: bytes, joined: Joined) -> Heard | sr_words.Routed | None:
+def hear(at: int, frame: bytes, joined: Joined) -> AnyHeard | None:
     """Return the packet in a frame of the endpoint, None for one that is not for us.
 
     DecodeError for a RoCE packet that cannot be read.
     """
+    if joined.wants.service == "MRC":
+        return mrc_words.hear_packet(at, frame[14:], joined)
     if joined.wants.service == "SRV6":
         return sr_words.hear_packet(at, frame[14:], *sr_words.labelled(frame))
     return _hear_roce(at, frame, joined)
@@ -305,6 +315,15 @@ def _hear_roce(at: int, frame: bytes, joined: Joined) -> Heard | None:
         return None
     name, of_message, data = found
     return Heard(at, frame, packet._replace(payload=data), name, {**fields, **of_message})
+
+
+def rules_broken(heard: AnyHeard, frame: bytes) -> Iterator[tuple[str, str]]:
+    """Yield (clause, what is wrong) for each rule for all packets that one breaks."""
+    if isinstance(heard, Heard):
+        yield from broken(frame)
+    elif isinstance(heard, mrc_words.MrcHeard) and heard.wrong:
+        clause, _, what = heard.wrong.partition(": ")
+        yield clause, what
 
 
 def name_of(packet: RocePacket) -> str:
@@ -348,10 +367,16 @@ def fields_of(frame: bytes, ip: int, packet: RocePacket) -> Mapping[str, int]:
     return {name: int(value) for name, value in found.items()}
 
 
-def differs(words: Words, heard: Heard | sr_words.Routed, joined: Joined) -> str | None:
+def differs(words: Words, heard: AnyHeard, joined: Joined) -> str | None:
     """Say in what a packet is not what a line expects; None if it is."""
     if isinstance(heard, sr_words.Routed):
         return sr_words.differs(words, heard, joined.said)
+    if isinstance(heard, mrc_words.MrcHeard):
+        return mrc_words.differs(words, heard, joined)
+    return _roce_differs(words, heard, joined)
+
+
+def _roce_differs(words: Words, heard: Heard, joined: Joined) -> str | None:
     service, dot, name = words.name.rpartition(".")
     if name not in {heard.name, "ANY"} or (dot and service != heard.packet.info.service):
         return f"{heard.name}, wanted {words.name}"
@@ -418,10 +443,12 @@ def _payload_differs(words: Words, heard: Heard) -> str | None:
     return f"{heard.name} whose payload differs from byte {at} on: {got[at : at + 8].hex()}"
 
 
-def show(heard: Heard | sr_words.Routed, joined: Joined) -> str:
+def show(heard: AnyHeard, joined: Joined) -> str:
     """Return a packet in the notation, as a case would expect it."""
     if isinstance(heard, sr_words.Routed):
         return sr_words.show(heard)
+    if isinstance(heard, mrc_words.MrcHeard):
+        return mrc_words.show(heard, joined)
     if cm_words.is_message(heard.name):
         skip_these = {
             "mig",

@@ -9,6 +9,11 @@ import textwrap
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from transports.mrc.rendering import Renderer
+from transports.mrc.requestor import Requestor as MrcRequestor
+from transports.mrc.responder import Responder as MrcResponder
+from transports.mrc.sack import SackGenerator
+from transports.mrc.window import SendWindow
 from transports.roce.cm.arrivals import Arrivals
 from transports.roce.congestion.notification import NotificationPoint
 from transports.roce.credits import SendCredits
@@ -182,6 +187,25 @@ FAULTS = [
           "self._outbox.send(connection.envelope, connection.rtu, connection.rtus)", "pass"),
     Fault("a REP may raise the depths", "cm/C13.raised", Arrivals._check_rep,
           "check_reply(rep, connection.req)", "pass"),
+    # MRC
+    Fault("SACK base off by one", "mrc/P7", SackGenerator._base,
+          "lowest = bitmap.cack + 1", "lowest = bitmap.cack + 2"),
+    Fault("SACK reflects no timestamp", "mrc/P4.ask", SackGenerator._sack,
+          "stamp = trigger.stamp", "stamp = 0"),
+    Fault("SACK offset from the base", "mrc/P7", SackGenerator._sack,
+          "trigger.psn - bitmap.cack", "trigger.psn - base"),
+    Fault("MRC duplicate without its ACK", "mrc/P2", MrcResponder._receive_again,
+          "self.ack_is_due = self.messages.completed > 0", "pass"),
+    Fault("MRC window one too large", "mrc/P3", MrcResponder.receive_write,
+          "MPR_UNIT * self.config.mpr", "MPR_UNIT * self.config.mpr + 1"),
+    Fault("last hop not told", "mrc/P11.last", MrcResponder.receive_cut,
+          "NackReason.TRIMMED_LASTHOP if cut.last_hop else", ""),
+    Fault("received bytes count duplicates", "mrc/P18", MrcResponder._receive_again,
+          "self._counts[Oddity.DUPLICATE] += 1", "self.sack.rcvd_bytes += 1112"),
+    Fault("EV reused on retransmission", "mrc/Q2", MrcRequestor._again,
+          "ev = self.paths.next_ev(now, (last_ev,), room, avoid)", "ev = last_ev"),
+    Fault("rtx not set", "mrc/Q2", Renderer.write, "out.transmission > 1", "False"),
+    Fault("MPR ignored", "mrc/Q1", SendWindow.allows_psn, "MPR_UNIT * self.mpr", "512"),
     # segment routing
     Fault("hop limit not decremented", "srv6/S1", endpoint._advanced,
           "out[HOP_LIMIT_OFFSET] -= 1", "pass"),

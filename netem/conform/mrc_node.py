@@ -1,0 +1,178 @@
+"""An MRC endpoint in the simulator: our device, one plane, four paths, and its application."""
+
+import random
+from collections import deque
+from collections.abc import Mapping
+
+from netem.conform.endpoint import Joined, RefusedError, Side, UnsupportedError, Wants
+from netem.conform.mrc_words import OWN, PATHS, PEER, path
+from netem.conform.notation import Relative, Value
+from netem.conform.pattern import PATTERN
+from transports.clock import MS, US, Ns, S
+from transports.mrc.attributes import Peer, QpState
+from transports.mrc.config import QpConfig
+from transports.mrc.device import Device, DeviceConfig
+from transports.mrc.nscc import NsccConfig
+from transports.mrc.paths import PathsConfig
+from transports.roce.completion import WorkCompletion
+from transports.roce.work import RecvWr, SendWr, Sge, WrOpcode
+
+VA, LOCAL_VA = 0x10000, 0x900000
+_QP = 0x20
+_BASE_RTT = 12 * US
+_DELAY: Ns = 1_000
+_MOST_TURNS = 100_000
+_ETHERNET = bytes(12) + b"\x86\xdd"
+
+
+class MrcNode:
+    """One device with one queue pair in RTS; an Application, and what the wire drives."""
+
+    untold = frozenset({"COMM_EST", "SQ_DRAINED"})
+
+    def __init__(self, wants: Wants, ours: Side) -> None:
+        self.now: Ns = 1000 * US
+        self._told: list[Mapping[str, Value]] = []
+        config = DeviceConfig((OWN,), port_status_interval=None)
+        self.device = Device(config, random.Random(3))
+        pd = self.device.alloc_pd()
+        self.region = self.device.register(pd, VA, wants.size, access=0x3)
+        self._local = self.device.register(pd, LOCAL_VA, 1 << 16, access=0x1)
+        self._local.view[:] = PATTERN[: 1 << 16]
+        self.qp = self.device.create_qp(pd, qp_num=_QP, config=QpConfig())
+        self._peer = ours
+        peer = Peer((PEER,), ours.qp_num, wants.rq_psn, mpr_dest=1, max_wimm_dest=4)
+        paths = tuple(path(number) for number in range(PATHS))
+        profile = PathsConfig(paths, (), base_rtt=_BASE_RTT)
+        control = NsccConfig(100_000_000_000, _BASE_RTT, wants.mtu + 64)
+        self.qp.modify(QpState.INIT, self.now, ev_profile=profile, cc_profile=control)
+        self.qp.modify(
+            QpState.RTR, self.now, peer=peer, path_mtu=wants.mtu, max_wimm_dest=4, mpr_dest=1
+        )
+        self.qp.modify(
+            QpState.RTS,
+            self.now,
+            sq_psn=wants.sq_psn,
+            max_wimm=4,
+            mpr=1,
+            timeout=wants.timeout,
+            linear_retries=7,
+            exponential_retries=7,
+        )
+
+    @property
+    def side(self) -> tuple[int, int, int]:
+        """Return QP number, address and key of what the peer may use."""
+        return _QP, VA, self.region.r_key
+
+    def act(self, name: str, fields: Mapping[str, Value]) -> Mapping[str, int]:
+        number = {k: v.by if isinstance(v, Relative) else int(v) for k, v in fields.items()}
+        try:
+            if name == "recv":
+                self.qp.post_recv(RecvWr(number.get("wr", 100)))
+            elif name == "write":
+                for count in range(number.get("count", 1)):
+                    self._write(number, count)
+            else:
+                raise UnsupportedError(f"an application of MRC does not {name}")
+        except ValueError as error:
+            raise RefusedError(str(error)) from error
+        return {}
+
+    def _write(self, number: Mapping[str, int], count: int) -> None:
+        length = number.get("length", 8)
+        opcode = WrOpcode.RDMA_WRITE_WITH_IMM if "imm" in number else WrOpcode.RDMA_WRITE
+        self.qp.post_send(
+            SendWr(
+                number.get("wr", 1) + count,
+                opcode,
+                (Sge(LOCAL_VA, length, self._local.l_key),) if length else (),
+                self._peer.va + number.get("va", 0),
+                self._peer.key,
+                imm=number.get("imm", 0),
+            ),
+            self.now,
+        )
+
+    def take(self, event: object) -> None:
+        """Take an event of the device."""
+        if isinstance(event, WorkCompletion):
+            told: dict[str, Value] = {"name": "completion", "wr": event.wr_id}
+            told |= {"status": event.status.name, "length": event.byte_len}
+            self._told.append(
+                told | ({} if event.imm_data is None else {"imm": event.imm_data})
+            )
+
+    def told(self) -> list[Mapping[str, Value]]:
+        told, self._told = self._told, []
+        return told
+
+    def memory(self, at: int, size: int) -> bytes:
+        return bytes(self.region.view[at : at + size])
+
+    def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:  # noqa: ARG002
+        return {}
+
+    def connect(self, peer: Mapping[str, int | str]) -> None:
+        """Be connected as it is."""
+
+    def close(self) -> None:
+        """Hold nothing that outlives it."""
+
+
+class MrcWire:
+    """Frames to and from the device, in virtual time; quiet is some round trips."""
+
+    patience: Ns = 2 * S
+    quiet: Ns = MS // 10
+
+    def __init__(self, node: MrcNode) -> None:
+        self._node = node
+        self._out: deque[tuple[Ns, bytes]] = deque()
+        self._drain()
+        self._out.clear()  # what a port says of itself
+
+    def now(self) -> Ns:
+        return self._node.now
+
+    def lateness(self) -> Ns:
+        return 0
+
+    def send(self, frame: bytes) -> None:
+        self._node.device.receive(frame[14:], self._node.now)
+
+    def receive(self, until: Ns) -> tuple[Ns, bytes] | None:
+        node = self._node
+        self._drain()
+        for _ in range(_MOST_TURNS):
+            if self._out:
+                break
+            due = node.device.deadline
+            if due is None or due > until - _DELAY:
+                node.now = max(node.now, until)
+                return None
+            node.now = max(node.now, due)
+            node.device.expire(node.now)
+            self._drain()
+        at, frame = self._out[0]
+        if at > until:
+            node.now = max(node.now, until)
+            return None
+        self._out.popleft()
+        node.now = max(node.now, at)
+        return at, frame
+
+    def _drain(self) -> None:
+        node = self._node
+        for out in node.device.transmit(node.now):
+            self._out.append((node.now + _DELAY, _ETHERNET + bytes(out.packet)))
+        for event in node.device.events():
+            node.take(event)
+
+
+def joined_with(wants: Wants, number: int) -> tuple[Joined, MrcNode]:
+    """Return a connection with a new node, and the node."""
+    ours = Side(bytes(6), PEER, 0x100000 + 16 * number + 1, 0x5000_0000, 0x7700)
+    node = MrcNode(wants, ours)
+    qp_num, va, key = node.side
+    return Joined(wants, ours, Side(bytes(6), OWN, qp_num, va, key)), node
