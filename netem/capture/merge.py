@@ -154,27 +154,38 @@ def _write(
         _timed(reader, stream, [numbers[port.name] for port in reader.header.ports])
         for reader, stream in zip(readers, streams, strict=True)
     ]
-    place, write = Hops(ports).place, file.write
-    notes = Notes(len(ports))
-    frames = [0] * len(ports)
+    placer, write = Placer(ports), file.write
     now = max((reader.header.epoch for reader in readers), default=0)
     for now, number, record in heapq.merge(*timed, key=itemgetter(0)):
-        _, _, killed, _, comment, frame, is_note = record
-        if is_note:
-            notes.add(number, now, frame, comment)
-            continue
-        frames[number] += 1
-        if not killed and (noted := notes.comment(number, now, frame)):
-            comment = noted
-            killed = noted.startswith("dropped")
-        packet, comment = place(number, frame, comment, killed)
-        write(packet_block(number, now, frame, record.original, comment=comment, packet=packet))
+        write(placer.block(now, number, record))
     missing = _missing(readers)
     for number, port in enumerate(ports):
         dropped = missing[port.name]
-        received = frames[number] + dropped
+        received = placer.frames[number] + dropped
         write(interface_statistics(number, now, received=received, dropped=dropped))
-    return sum(frames)
+    return sum(placer.frames)
+
+
+class Placer:
+    """Makes blocks of records in the order of time: comments from notes, ids over hops."""
+
+    def __init__(self, ports: Sequence[SpoolPort]) -> None:
+        self._place = Hops(ports).place
+        self._notes = Notes(len(ports))
+        self.frames = [0] * len(ports)
+
+    def block(self, now: Ns, number: int, record: SpoolRecord) -> bytes:
+        """Return the block of a record of port `number`; of a note nothing."""
+        _, _, killed, _, comment, frame, is_note = record
+        if is_note:
+            self._notes.add(number, now, frame, comment)
+            return b""
+        self.frames[number] += 1
+        if not killed and (noted := self._notes.comment(number, now, frame)):
+            comment = noted
+            killed = noted.startswith("dropped")
+        packet, comment = self._place(number, frame, comment, killed)
+        return packet_block(number, now, frame, record.original, comment=comment, packet=packet)
 
 
 def describe(port: SpoolPort) -> str:

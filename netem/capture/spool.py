@@ -277,7 +277,7 @@ class SpoolReader:
         self.path = path
         self.end: SpoolEnd | None = None
         with path.open("rb") as file:
-            self.header, self._start = _read_header(file.read(PREAMBLE.size), file, path)
+            self.header, self.start = _read_header(file.read(PREAMBLE.size), file, path)
         if epoch is not None:
             self.header = replace(self.header, epoch=epoch)
 
@@ -285,7 +285,7 @@ class SpoolReader:
         """Yield whole records, in the order in which they were written."""
         self.end = None
         with self.path.open("rb") as file:
-            file.seek(self._start)
+            file.seek(self.start)
             self.end = yield from read_records(file, len(self.header.ports))
 
 
