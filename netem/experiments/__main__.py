@@ -22,11 +22,13 @@ PAGE = FOLDER / "RESULTS.md"
     "--seeds", type=click.IntRange(1, 1000), help="As many; default the experiment's."
 )
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, help="Runs at a time.")
-@click.option("--out", type=click.Path(path_type=Path), help="The page; - for none.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Where the page goes; -: print it."
+)
 def main(only: tuple[str, ...], seeds: int | None, jobs: int, out: Path | None) -> None:
     """Run experiments in virtual time and write their page; all of them without a NAME.
 
-    Example:  python -m netem.experiments e06 --seeds 1 --out -
+    Example:  python -m netem.experiments e06 --seeds 1
     """
     try:
         chosen = {name: load(name) for name in only or names()}
@@ -35,13 +37,10 @@ def main(only: tuple[str, ...], seeds: int | None, jobs: int, out: Path | None) 
         click.echo(str(error), err=True)
         sys.exit(2)
     text = page(results)
-    if out is None and only:
-        click.echo("the page is of all experiments: not written; see it with --out", err=True)
+    if str(out) == "-" or (out is None and only):  # the page beside this is of all of them
         click.echo(text)
-    elif out is None or str(out) != "-":
-        (out or PAGE).write_text(text)
     else:
-        click.echo(text)
+        (out or PAGE).write_text(text)
     sys.exit(any(result.verdict != "pass" for result in results))
 
 

@@ -25,7 +25,7 @@ differ. Bars of pictures are relative to the highest of the picture; a dot is no
 def page(results: Iterable[Result]) -> str:
     """Return the page as Markdown."""
     results = list(results)
-    parts = [_HEAD, "\n".join(_summary(results)), *("\n".join(_section(r)) for r in results)]
+    parts = [_HEAD, "\n".join(_summary(results)), *("\n".join(section(r)) for r in results)]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
@@ -37,7 +37,8 @@ def _summary(results: Sequence[Result]) -> Iterator[str]:
         yield f"| {result.name} | {one.title} | {one.mirrors} | {result.verdict} |"
 
 
-def _section(result: Result) -> Iterator[str]:
+def section(result: Result) -> Iterator[str]:
+    """Yield the lines about one experiment."""
     one = result.experiment
     yield f"## {result.name}: {one.title}\n"
     yield f"* Published ({one.mirrors}): {one.published.strip()}"

@@ -1,37 +1,31 @@
-"""MRC on a host: one NIC with a port in each plane, its queue pairs, and what they tell.
+"""MRC on a host: one NIC with a port in each plane, and its queue pairs.
 
 RC has a device for each port; MRC has one for all of them, since a queue pair sends over every
 plane. `MrcNic` joins it to the ports, by the plane that a packet says, and `MrcEnd` is one of
-its queue pairs, as the two ends of a flow use it.
-
-    event           fields
-    retransmission  qp psn why ev last_ev      a packet was sent again: by which rule, on what
-    ev_state        qp ev plane old new why    a path was retired, replaced, found good again
-    window          qp old new why             the congestion window shrank, or grew before that
-    peer_ports      why                        the peer says which of its ports are up
-    ev_probed       ev plane why               an EV probe was answered, or was not
-    mismatch        qp why                     the two ends read a disputed point differently
+its queue pairs, as the two ends of a flow use it. What is told is in
+`mrc_events`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from random import Random
 
-from netem.host.events import RETRANSMISSION, Chronicle
+from netem.host.events import Chronicle
+from netem.host.mrc_events import tell_path, told
 from netem.host.mrc_wire import encapsulation_of, qp_config, wire_options
 from netem.host.port import HostPort
 from netem.host.queues import Line, Queues
 from netem.impair.departure import FrameMeta
 from netem.topology.outcome import FlowReport
 from netem.topology.plan import MrcPlan, NodePlan, QpPlan
-from transports.clock import US, Ns
+from transports.clock import Ns
 from transports.mrc.attributes import MAX_PLANES, Peer, QpState
 from transports.mrc.device import Device, DeviceConfig
-from transports.mrc.events import EvProbed, Mismatch, PeerPorts, QpFailed, Retransmitted
+from transports.mrc.events import Retransmitted
 from transports.mrc.flows import Flow
 from transports.mrc.frames import PlainIpv6
 from transports.mrc.nscc import NsccConfig, NsccEvent
-from transports.mrc.paths import LossRule, PathEvent, PathsConfig
+from transports.mrc.paths import LossRule, PathsConfig
 from transports.mrc.profiles import LAYOUTS
 from transports.mrc.qp import QpStats, QueuePair
 from transports.mrc.srv6 import Srv6
@@ -248,14 +242,14 @@ class MrcNic:
         for qp in self.device.telling():
             if qp.paths is not None:
                 for change in qp.paths.events():
-                    _tell_path(chronicle, qp.qp_num, change)
+                    tell_path(chronicle, qp.qp_num, change)
             if qp.congestion is not None:
                 for move in qp.congestion.events():
                     self._tell_window(chronicle, qp.qp_num, move)
         for event in self.device.events():
             if isinstance(event, Retransmitted) and event.rule is LossRule.L4:
                 self._ends[event.qp_num].timeouts += 1
-            if not _told(chronicle, event, now):
+            if not told(chronicle, event, now):
                 yield event
 
     def _tell_window(self, chronicle: Chronicle, qp_num: int, event: NsccEvent) -> None:
@@ -318,57 +312,3 @@ def _window(plan: QpPlan, mrc: MrcPlan) -> NsccConfig:
         trimming=mrc.trimming,
         quick_adapt=mrc.quick_adapt,
     )
-
-
-def _tell_path(chronicle: Chronicle, qp_num: int, event: PathEvent) -> None:
-    chronicle.add(
-        event.at,
-        "ev_state",
-        qp=qp_num,
-        ev=f"{event.ev:#010x}",
-        plane=event.port,
-        old=event.old.value,
-        new=event.new.value,
-        why=event.cause,
-    )
-
-
-def _told(chronicle: Chronicle, event: object, now: Ns) -> bool:
-    """Tell one event of the device; False for one that is another's, a completion."""
-    match event:
-        case Retransmitted():
-            chronicle.add(
-                event.at,
-                RETRANSMISSION,
-                qp=event.qp_num,
-                psn=event.psn,
-                why=event.why,
-                ev=f"{event.ev:#010x}",
-                last_ev=f"{event.last_ev:#010x}",
-            )
-        case QpFailed():
-            chronicle.add(event.at, "qp_fatal", qp=event.qp_num, why=event.detail)
-        case PeerPorts():
-            peer = next(ip_address(ip) for ip in event.peer if ip is not None)
-            why = f"{peer} says {_planes(event.mask)} are up, before {_planes(event.before)}"
-            chronicle.add(event.at, "peer_ports", why=why)
-        case EvProbed():
-            answer = (
-                "no answer" if event.rtt is None else f"answered in {event.rtt / US:.1f} us"
-            )
-            chronicle.add(
-                event.at, "ev_probed", ev=f"{event.ev:#010x}", plane=event.plane, why=answer
-            )
-        case Mismatch():
-            chronicle.add(
-                now, "mismatch", qp=event.qp_num, why=f"{event.point}: {event.detail}"
-            )
-        case _:
-            return False
-    return True
-
-
-def _planes(mask: int) -> str:
-    """Return the planes of a mask in words."""
-    found = [f"p{plane}" for plane in range(MAX_PLANES) if mask >> plane & 1]
-    return ", ".join(found) or "no ports"

@@ -2,9 +2,11 @@
 
 import pytest
 
+from netem.experiments.__main__ import PAGE
 from netem.experiments.conduct import Nowhere, conduct, plan_of, record_of
 from netem.experiments.judge import judge
 from netem.experiments.model import FOLDER, LABS, load, names, variants
+from netem.experiments.page import section
 from netem.sim.world import run
 from netem.topology.load import load_lab
 from netem.topology.planner import plan_lab
@@ -21,6 +23,17 @@ def test_every_lab_belongs_to_an_experiment_and_is_called_as_its_file():
     assert {path.stem for path in LABS.glob("*.yaml")} == set(used)
     for lab, variant in used.items():
         assert plan_of(variant, 1).name == lab
+
+
+def test_the_committed_page_is_of_all_experiments_and_what_they_give_today():
+    """The quickest one is run for it; `make experiments` writes the page."""
+    text = PAGE.read_text()
+    assert [
+        line[3:].partition(":")[0] for line in text.splitlines() if line[:3] == "## "
+    ] == names()
+    quick = load("e02")
+    runs = [conduct(v, seed) for seed in range(1, quick.seeds + 1) for v in variants(quick)]
+    assert "\n".join(section(judge("e02", quick, runs))) in text
 
 
 @pytest.mark.slow
