@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from pathlib import Path
 
 import click
 
@@ -22,13 +21,13 @@ PAGE = FOLDER / "RESULTS.md"
     "--seeds", type=click.IntRange(1, 1000), help="As many; default the experiment's."
 )
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, help="Runs at a time.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="Where the page goes; -: print it."
-)
-def main(only: tuple[str, ...], seeds: int | None, jobs: int, out: Path | None) -> None:
-    """Run experiments in virtual time and write their page; all of them without a NAME.
+@click.option("--show", is_flag=True, help="Print the page, and leave the committed one alone.")
+def main(only: tuple[str, ...], seeds: int | None, jobs: int, *, show: bool) -> None:
+    """Run experiments in virtual time and write the page: all of them, or those with a NAME.
 
-    Example:  python -m netem.experiments e06 --seeds 1
+    What the page says of others stays.
+
+    Example:  python -m netem.experiments e06 --seeds 1 --show
     """
     try:
         chosen = {name: load(name) for name in only or names()}
@@ -36,11 +35,10 @@ def main(only: tuple[str, ...], seeds: int | None, jobs: int, out: Path | None) 
     except ExperimentError as error:
         click.echo(str(error), err=True)
         sys.exit(2)
-    text = page(results)
-    if str(out) == "-" or (out is None and only):  # the page beside this is of all of them
-        click.echo(text)
+    if show:
+        click.echo(page(results))
     else:
-        (out or PAGE).write_text(text)
+        PAGE.write_text(page(results, PAGE.read_text() if only else ""))
     sys.exit(any(result.verdict != "pass" for result in results))
 
 

@@ -22,19 +22,32 @@ differ. Bars of pictures are relative to the highest of the picture; a dot is no
 """
 
 
-def page(results: Iterable[Result]) -> str:
-    """Return the page as Markdown."""
+def page(results: Iterable[Result], kept: str = "") -> str:
+    """Return the page as Markdown; of experiments without a result what a page `kept` says."""
     results = list(results)
-    parts = [_HEAD, "\n".join(_summary(results)), *("\n".join(section(r)) for r in results)]
-    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    rows = {name: line for line in kept.splitlines() if (name := _named(line, "| ", " | "))}
+    sections = {
+        name: f"## {text.strip()}"
+        for text in kept.split("\n## ")[1:]
+        if (name := text.partition(":")[0])
+    }
+    rows |= {result.name: _summary(result) for result in results}
+    sections |= {result.name: "\n".join(section(result)).strip() for result in results}
+    table = ["| | experiment | mirrors | verdict |", "|---|---|---|---|"]
+    table += [rows[name] for name in sorted(sections)]
+    parts = [_HEAD.strip(), "\n".join(table), *(sections[name] for name in sorted(sections))]
+    return "\n\n".join(parts) + "\n"
 
 
-def _summary(results: Sequence[Result]) -> Iterator[str]:
-    yield "| | experiment | mirrors | verdict |"
-    yield "|---|---|---|---|"
-    for result in results:
-        one = result.experiment
-        yield f"| {result.name} | {one.title} | {one.mirrors} | {result.verdict} |"
+def _named(line: str, begin: str, end: str) -> str:
+    """Return the name of an experiment that a line of the first table is about."""
+    name, found, _ = line.removeprefix(begin).partition(end)
+    return name if line.startswith(begin) and found and name.isalnum() else ""
+
+
+def _summary(result: Result) -> str:
+    one = result.experiment
+    return f"| {result.name} | {one.title} | {one.mirrors} | {result.verdict} |"
 
 
 def section(result: Result) -> Iterator[str]:

@@ -102,6 +102,17 @@ def test_the_page_has_every_figure_its_bound_and_what_was_published(case):
     assert "p0 " in text
 
 
+def test_a_page_keeps_what_it_says_of_experiments_that_were_not_run(case):
+    runs = [record("a", 1, 1000, PLACED), record("b", 1, 600)]
+    first = judge("e99", case(CASE), runs)
+    other = judge("e98", case(CASE.replace("A title", "Another")), runs)
+    both = page([other, first])
+    assert page([first], both) == both
+    worse = judge("e99", case(CASE), [runs[0], record("b", 1, 100)])
+    new = page([worse], both)
+    assert page([other, worse]) == new != both
+
+
 def test_bars_are_relative_and_nothing_is_a_dot():
     assert sparkline([0, 1, 4, 8], 8) == "·▂▅█"
 
