@@ -1,32 +1,17 @@
-"""Scapy and our packets: layers for what follows a BTH, and another network namespace.
+"""What follows a BTH of RoCE v2, in the order that its opcode asks for."""
 
-    from scapy.all import rdpcap
-    from netem.scapy_layers import RETH
+from collections.abc import Callable, Sequence
 
-    rdpcap("lab.pcapng")[0][RETH].show()
-
-Scapy brings BTH, CNP and the AETH of acknowledgements (`scapy.contrib.roce`). Importing this
-module adds the other extension headers, in the order that the opcode asks for, from the same
-table as our codecs. What is behind them is Raw, pad bytes included; the ICRC is a field of BTH.
-
-For people at a prompt and for tests: nothing that carries traffic imports this.
-"""
-
-from scapy.config import conf
 from scapy.contrib.roce import AETH, BTH
 from scapy.fields import BitField, XBitField, XByteField, XIntField, XLongField
+from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_layers, split_layers
 
 from wire.roce import eths
 from wire.roce.opcodes import OPCODES, Family, Opcode
 
-__all__ = [
-    "AETH", "BTH", "DETH", "FETH", "IETH", "IMMDT", "RDETH", "RETH", "XRCETH", "AtomicAckETH",
-    "AtomicETH", "reload_interfaces",
-]  # fmt: skip
 
-
-class _Extension(Packet):
+class Extension(Packet):
     """One of several headers behind a BTH."""
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
@@ -34,14 +19,14 @@ class _Extension(Packet):
         return _next_layer(self) or super().guess_payload_class(payload)
 
 
-class RETH(_Extension):
+class RETH(Extension):
     """RDMA Extended Transport Header."""
 
     name = "RETH"
     fields_desc = [XLongField("va", 0), XIntField("rkey", 0), XIntField("dmalen", 0)]
 
 
-class AtomicETH(_Extension):
+class AtomicETH(Extension):
     """Atomic Extended Transport Header."""
 
     name = "AtomicETH"
@@ -51,49 +36,49 @@ class AtomicETH(_Extension):
     ]  # fmt: skip
 
 
-class AtomicAckETH(_Extension):
+class AtomicAckETH(Extension):
     """Atomic Acknowledge Extended Transport Header."""
 
     name = "AtomicAckETH"
     fields_desc = [XLongField("original", 0)]
 
 
-class DETH(_Extension):
+class DETH(Extension):
     """Datagram Extended Transport Header."""
 
     name = "DETH"
     fields_desc = [XIntField("qkey", 0), XByteField("resv", 0), XBitField("srcqp", 0, 24)]
 
 
-class RDETH(_Extension):
+class RDETH(Extension):
     """Reliable Datagram Extended Transport Header."""
 
     name = "RDETH"
     fields_desc = [XByteField("resv", 0), XBitField("eecnxt", 0, 24)]
 
 
-class XRCETH(_Extension):
+class XRCETH(Extension):
     """XRC Extended Transport Header."""
 
     name = "XRCETH"
     fields_desc = [XByteField("resv", 0), XBitField("xrcsrq", 0, 24)]
 
 
-class IMMDT(_Extension):
+class IMMDT(Extension):
     """Immediate Extended Transport Header."""
 
     name = "IMMDT"
     fields_desc = [XIntField("imm", 0)]
 
 
-class IETH(_Extension):
+class IETH(Extension):
     """Invalidate Extended Transport Header."""
 
     name = "IETH"
     fields_desc = [XIntField("rkey", 0)]
 
 
-class FETH(_Extension):
+class FETH(Extension):
     """FLUSH Extended Transport Header."""
 
     name = "FETH"
@@ -107,15 +92,39 @@ _LAYERS: dict[type, type[Packet]] = {
 }  # fmt: skip
 
 
+class TrimmedBTH(Packet):
+    """The BTH of a packet that a switch has cut: with no ICRC at its end."""
+
+    name = "BTH, trimmed"
+    fields_desc = [field for field in BTH.fields_desc if field.name != "icrc"]
+
+    def guess_payload_class(self, payload: bytes) -> type[Packet]:
+        """Return the first header of the packet's opcode."""
+        headers = _headers_of(self)
+        return headers[0] if headers else super().guess_payload_class(payload)
+
+
+# What headers stand behind a base header, by its class; other modules have more
+HEADERS_OF: dict[type[Packet], Callable[[Packet], Sequence[type[Packet]]]] = {}
+
+
+def _headers_of(bth: Packet) -> Sequence[type[Packet]]:
+    info = OPCODES.get(bth.opcode)
+    return () if info is None else [_LAYERS[header] for header in info.headers]
+
+
+HEADERS_OF[BTH] = HEADERS_OF[TrimmedBTH] = _headers_of
+
+
 def _next_layer(layer: Packet) -> type[Packet] | None:
     """Return what follows an extension header of a packet, by the packet's opcode."""
-    depth, bth = 0, layer.underlayer
-    while bth is not None and not isinstance(bth, BTH):
-        depth, bth = depth + 1, bth.underlayer
-    info = None if bth is None else OPCODES.get(bth.opcode)
-    if info is None or depth + 1 >= len(info.headers):
+    depth, base = 0, layer.underlayer
+    while base is not None and type(base) not in HEADERS_OF:
+        depth, base = depth + 1, base.underlayer
+    if base is None:
         return None
-    return _LAYERS[info.headers[depth + 1]]
+    headers = HEADERS_OF[type(base)](base)
+    return headers[depth + 1] if depth + 1 < len(headers) else None
 
 
 def _after_aeth(layer: Packet, payload: bytes) -> type[Packet]:
@@ -131,15 +140,26 @@ def _bind() -> None:
             bind_layers(BTH, _LAYERS[info.headers[0]], opcode=int(info.opcode))
 
 
+def _by_bytes(
+    _: type[Packet], data: bytes | None = None, /, *__: object, **options: object
+) -> type[Packet]:
+    """Return the class for what lies behind a UDP header: of MRC, or trimmed, or neither."""
+    if not data:
+        return BTH
+    cut = is_cut(data, options.get("_underlayer"))
+    for claims, whole, trimmed in CLAIMS:
+        if claims(data[0]):
+            return trimmed if cut else whole
+    return TrimmedBTH if cut else BTH
+
+
+def is_cut(data: bytes, udp: object) -> bool:
+    """Say whether a UDP header promises more than has come."""
+    return isinstance(udp, UDP) and udp.len is not None and udp.len - 8 > len(data)
+
+
+# Of other base headers on the same port: which opcodes, whole, trimmed
+CLAIMS: list[tuple[Callable[[int], bool], type[Packet], type[Packet]]] = []
+
 _bind()
-
-
-def reload_interfaces() -> None:
-    """Let scapy look again at the interfaces and routes of the present network namespace.
-
-    It reads them once, when it is imported. Call this after every change of namespace (setns,
-    `netem.kernel.namespaces.inside`), before `send`, `sendp` or `sniff`.
-    """
-    conf.ifaces.reload()
-    conf.route.resync()
-    conf.route6.resync()
+BTH.dispatch_hook = classmethod(_by_bytes)  # type: ignore[attr-defined]  # scapy looks for it
