@@ -192,8 +192,8 @@ class HostPort:
             return None
         packet = memoryview(frame)[14 + self._shift :]
         nic.receive(packet, qp_num & 0xFFFFFF, now)
-        flow = nic.flow(packet)
-        if flow is not None:
+        is_known = flow is not None and flow.generation == flow.qp.generation
+        if not is_known and (flow := nic.flow(packet)) is not None:
             if len(self._mrc_flows) >= MAX_FLOWS:
                 self._mrc_flows.clear()
             self._mrc_flows[head] = flow

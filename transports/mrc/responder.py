@@ -180,7 +180,8 @@ class Responder:
         if self._nak is not None or self.refusing is not None or self.sack.counts_runs:
             return None
         bitmap, messages, grant = self.bitmap, self.messages, self._grant
-        psn = unwrap(psn, bitmap.cack)
+        ahead = psn - bitmap.cack & MASK  # of cack; a duplicate is far ahead
+        psn = bitmap.cack + ahead
         message = messages.open_one(msn)
         if (
             message is None
@@ -189,7 +190,7 @@ class Responder:
             or message.left < 2  # the last one to come completes it
             or psn - message.low_psn >= message.packets
             or message.high_psn - psn >= message.packets
-            or psn > bitmap.cack + MPR_UNIT * self.config.mpr
+            or not 0 < ahead <= MPR_UNIT * self.config.mpr
             or bitmap.holds(psn)
         ):
             return None
@@ -215,7 +216,7 @@ class Responder:
         trigger: Trigger = tuple.__new__(
             Trigger, (psn, ev, stamp, now, False, False, False, False)
         )
-        was_waiting = sack.has_unreported
+        was_waiting = sack.unreported_since is not None
         if sack.arrived(trigger, len(payload)):
             self.sack_due = trigger
             return False

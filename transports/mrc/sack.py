@@ -74,20 +74,15 @@ class SackGenerator:
         self.counts_runs = always_skip_run is not None
         self._service_time = service_time
         self._counter = 0  # bytes since the last SACK
-        self._unreported_since: Ns | None = None
+        self.unreported_since: Ns | None = None
         self._last: Trigger | None = None
         self._runs: OrderedDict[int, int] = OrderedDict()  # EV to marks in a row
-
-    @property
-    def has_unreported(self) -> bool:
-        """Say whether something waits to be reported."""
-        return self._unreported_since is not None
 
     def arrived(self, trigger: Trigger, payload: int) -> bool:
         """Count a new packet that was marked; say whether a SACK is due."""
         self._last = trigger
-        if self._unreported_since is None:
-            self._unreported_since = trigger.arrived
+        if self.unreported_since is None:
+            self.unreported_since = trigger.arrived
         self._counter += max(payload, MIN_COUNTED)
         return (
             self._counter >= self._threshold
@@ -110,7 +105,7 @@ class SackGenerator:
 
     def flush_due(self, base_rtt: Ns) -> Ns | None:
         """Return when what is unreported must be reported."""
-        since = self._unreported_since
+        since = self.unreported_since
         return None if since is None else since + base_rtt // 2
 
     def flush(self, now: Ns) -> list[Sack]:
@@ -127,7 +122,7 @@ class SackGenerator:
         if not trigger.is_probe and bitmap.cack - trigger.psn > FARTHEST_TRIGGER:
             return []
         self._counter = 0
-        self._unreported_since = None
+        self.unreported_since = None
         out: list[Sack] = []
         is_only_ack_req = trigger.ack_req and not (trigger.is_marked or trigger.rtx)
         for _ in range(1 if is_only_ack_req else MAX_BURST):
@@ -136,7 +131,7 @@ class SackGenerator:
             if bitmap.reported(base) is None:
                 break
         else:
-            self._unreported_since = now
+            self.unreported_since = now
         return out
 
     def _base(self, trigger: Trigger, *, is_first: bool) -> int:

@@ -141,7 +141,7 @@ def test_sacks_for_bytes_alone_are_one_where_none_has_left(knows_flows):
         seth = MrcPacket.unpack(sack.packet[48:-4]).seth
         assert seth.cack_psn == packets[0].psn - 1
         assert seth.ack_psn_offset == 0
-        assert two.qp.responder.sack.has_unreported is False, turn
+        assert two.qp.responder.sack.unreported_since is None, turn
     for out in packets[: threshold + 1]:
         world.receive(two, out.packet)
     world.receive(two, marked(packets[threshold + 1].packet))
