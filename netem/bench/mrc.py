@@ -4,8 +4,10 @@ Rates are wall time's, for a host with a core to spare for each process. `-cpu` 
 processor time per packet of the process that needs most of it, and travels better: neither a
 busy neighbour nor a lack of cores is in it. Either way a ratio is of figures taken in turn.
 
-The window is 1,024 packets; a rate and a round trip that are no real ones make the congestion
-window larger than that, so that what a host can do is measured, and not NSCC.
+The window is 1,024 packets. A rate that is no real one makes the congestion window larger than
+that, the round trip is about that of a full window, and neither quick adapt nor port status
+updates, which go by time, take part: what a host can do is measured, and not NSCC, nor how slow
+the host is at the moment.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -41,8 +43,8 @@ dilation: 1
 limit: 120s
 {fabric}
 transports:
-  mrc: {{kind: mrc, mtu: 4096, paths: {paths}, rate: 24gbit, base_rtt: 2ms, timeout: 20,
-         trimming: {trimming}}}
+  mrc: {{kind: mrc, mtu: 4096, paths: {paths}, rate: 2.4gbit, base_rtt: 20ms, timeout: 20,
+         trimming: {trimming}, quick_adapt: false, port_updates: none}}
 workload:
   - {{op: write, transport: mrc, from: h0, to: h1, size: {size}B, count: {count}}}
 capture: {{links: none}}

@@ -48,6 +48,8 @@ class Overtaking:
                 queue.popleft()
             if queue and queue[0][0] < sent.order:
                 self._suspects.add(sent.ev)
+                # Later they are looked at for each SACK: no more of them than there must be.
+                queues[sent.ev] = deque(entry for entry in queue if not _is_over(entry))
                 newest = self._newest
                 newest[sent.ev] = max(newest.get(sent.ev, 0), sent.order)
 
@@ -55,14 +57,22 @@ class Overtaking:
         """Return what rule L2 infers from one SACK, which was acknowledged before."""
         if not self._suspects:
             return []
+        is_shown, width = False, bitmap.bit_length()
         for ev in [*self._suspects]:
-            queue = self._queues[ev]
+            queue, newest = self._queues[ev], self._newest[ev]
             while queue and _is_over(queue[0]):
                 queue.popleft()
-            if not queue or queue[0][0] > self._newest[ev]:
+            if not queue or queue[0][0] > newest:
                 self._suspects.discard(ev)
                 del self._newest[ev]
-        return [*later_on_path(board, cack, base, bitmap)] if self._suspects else []
+                continue
+            for order, sent in queue:
+                if order > newest or is_shown:
+                    break
+                bit = sent.psn - base
+                is_clear = 0 <= bit < width and not bitmap >> bit & 1
+                is_shown = width > 0 and (is_clear or sent.psn == cack + 1)
+        return [*later_on_path(board, cack, base, bitmap)] if is_shown else []
 
     def forget(self) -> None:
         """Take note that nothing is unacknowledged."""
