@@ -43,7 +43,7 @@ def command(
     name: str | None,
     as_json: bool,
 ) -> None:
-    """Look at the frames of a lab that is up, or merge those of a run that was killed.
+    """Look at the frames of a lab that is up, or merge a run's.
 
     Live, all links are in one stream, from the beginning of the lab, until it is down.
 

@@ -34,7 +34,7 @@ STYLES = {
 @click.option("--sim", is_flag=True, help="In virtual time: no namespaces, on any host.")
 @options.exit_codes
 def command(*, out: Path | None, as_json: bool, sim: bool) -> None:
-    """Show RoCE between two hosts, loss, recovery, and the capture; then MRC over two planes.
+    """Show RoCE with loss and recovery, its capture, and MRC.
 
     A WRITE loses exactly one chosen packet; then a WRITE, a READ and atomics go over a link
     that loses 1 % at random. In the second act, which --json leaves out, a packet is trimmed

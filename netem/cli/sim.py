@@ -23,7 +23,7 @@ def command(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Run a lab in virtual time: no sockets, the same bytes each time.
+    """Run a lab in virtual time: the same bytes each time.
 
     Example:  fabriclab sim two-hosts-lossy --seed 3 --json
     """

@@ -6,12 +6,13 @@ what it was told. Verdicts are drawn from what is on the wire; what an applicati
 looked at where there is one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from netem.conform.notation import Case, Value
+from netem.conform.wg_words import WgPeer
 from transports.clock import Ns
 
 
@@ -91,6 +92,8 @@ class Joined:
     theirs: Side  # the endpoint's
     keys: dict[str, int] = field(default_factory=dict)  # of further regions, by name
     port: int = 0  # UDP source port of the endpoint's packet before; 0: none yet
+    peer: WgPeer = field(default_factory=WgPeer)  # the suite's end of a tunnel
+    wrap: Callable[[bytes, int], bytes] = lambda payload, _port: payload  # around its datagrams
     said: bytes = b""  # the frame that the suite sent last
     last: Mapping[str, int | str] = field(default_factory=dict)  # fields of what came last
     comm: int = 0  # communication ID of the suite's end

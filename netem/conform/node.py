@@ -60,7 +60,7 @@ class LinkTarget:
         wants: Wants,
         number: int,
     ) -> Iterator[Session]:
-        if wants.service in {"SRV6", "MRC"}:
+        if wants.service in {"SRV6", "MRC", "WG"}:
             raise UnsupportedError(f"only the simulator has an endpoint of {wants.service}")
         opened = self._application.open(asdict(wants))
         try:

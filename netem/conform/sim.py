@@ -16,6 +16,7 @@ from netem.conform.mrc_node import MrcWire, joined_with
 from netem.conform.notation import Case
 from netem.conform.own import OwnApplication
 from netem.conform.sr_node import RoutingNode, RoutingWire
+from netem.conform.wg_node import NODE_IP, PEER_IP, WgNode, WgWire, wrapped
 from transports.clock import MS, Ns, S
 from transports.roce.device import Device, DeviceConfig
 from wire.ethernet import ETHERNET, VLAN, Ethernet, EtherType
@@ -45,6 +46,13 @@ class SimTarget:
         wants: Wants,
         number: int,
     ) -> Iterator[Session]:
+        if wants.service == "WG":
+            gateway = WgNode()
+            ends = zip(MACS, (PEER_IP, NODE_IP), strict=True)
+            ours, theirs = (Side(mac, ip, 0) for mac, ip in ends)
+            joined = Joined(wants, ours, theirs, wrap=wrapped)
+            yield Session(joined, WgWire(gateway), gateway, is_real=False)
+            return
         if wants.service == "MRC":
             joined, endpoint = joined_with(wants, number)
             yield Session(joined, MrcWire(endpoint), endpoint, is_real=False)

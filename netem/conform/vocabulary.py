@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from netem.conform import cm_words, mrc_words, sr_words
+from netem.conform import cm_words, mrc_words, sr_words, wg_words
 from netem.conform.endpoint import Joined
 from netem.conform.notation import Relative, Value, Words
 from netem.conform.pattern import pattern
@@ -69,7 +69,7 @@ class Heard:
     fields: Mapping[str, int]
 
 
-AnyHeard: TypeAlias = Heard | sr_words.Routed | mrc_words.MrcHeard
+AnyHeard: TypeAlias = Heard | sr_words.Routed | mrc_words.MrcHeard | wg_words.WgHeard
 
 
 # -- saying ------------------------------------------------------------------------------------
@@ -77,6 +77,11 @@ AnyHeard: TypeAlias = Heard | sr_words.Routed | mrc_words.MrcHeard
 
 def say(words: Words, joined: Joined) -> bytes:
     """Return the frame that a line asks for. WordError for a word that is not known."""
+    if joined.wants.service == "WG":
+        try:
+            return joined.wrap(*joined.peer.say(words))
+        except ValueError as error:
+            raise WordError(f"{words.name}: {error}") from error
     if joined.wants.service in {"SRV6", "MRC"}:
         try:
             if joined.wants.service == "MRC":
@@ -288,6 +293,8 @@ def hear(at: int, frame: bytes, joined: Joined) -> AnyHeard | None:
 
     DecodeError for a RoCE packet that cannot be read.
     """
+    if joined.wants.service == "WG":
+        return joined.peer.hear(at, frame[42:], int.from_bytes(frame[36:38]))
     if joined.wants.service == "MRC":
         return mrc_words.hear_packet(at, frame[14:], joined)
     if joined.wants.service == "SRV6":
@@ -373,6 +380,8 @@ def differs(words: Words, heard: AnyHeard, joined: Joined) -> str | None:
         return sr_words.differs(words, heard, joined.said)
     if isinstance(heard, mrc_words.MrcHeard):
         return mrc_words.differs(words, heard, joined)
+    if isinstance(heard, wg_words.WgHeard):
+        return wg_words.differs(words, heard)
     return _roce_differs(words, heard, joined)
 
 
@@ -449,6 +458,8 @@ def show(heard: AnyHeard, joined: Joined) -> str:
         return sr_words.show(heard)
     if isinstance(heard, mrc_words.MrcHeard):
         return mrc_words.show(heard, joined)
+    if isinstance(heard, wg_words.WgHeard):
+        return wg_words.show(heard)
     if cm_words.is_message(heard.name):
         skip_these = {
             "mig",

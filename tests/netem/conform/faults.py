@@ -14,6 +14,9 @@ from transports.mrc.requestor import Requestor as MrcRequestor
 from transports.mrc.responder import Responder as MrcResponder
 from transports.mrc.sack import SackGenerator
 from transports.mrc.window import SendWindow
+from transports.overlay.handshakes import Handshakes
+from transports.overlay.session import Slots
+from transports.overlay.tunnel import Tunnel
 from transports.roce.cm.arrivals import Arrivals
 from transports.roce.congestion.notification import NotificationPoint
 from transports.roce.credits import SendCredits
@@ -206,6 +209,22 @@ FAULTS = [
           "ev = self.paths.next_ev(now, (last_ev,), room, avoid)", "ev = last_ev"),
     Fault("rtx not set", "mrc/Q2", Renderer.write, "out.transmission > 1", "False"),
     Fault("MPR ignored", "mrc/Q1", SendWindow.allows_psn, "MPR_UNIT * self.mpr", "512"),
+    # WireGuard
+    Fault("nonce reuse", "wg/D1", Tunnel._seal_staged,
+          "session.counter = counter + 1", "pass"),
+    Fault("replays accepted", "wg/D3", Tunnel._receive_data,
+          "not session.replay.accept(counter)", "False"),
+    Fault("an equal timestamp accepted", "wg/M7", Handshakes._opened,
+          "timestamp <= peer", "timestamp < peer"),
+    Fault("new keys before they are confirmed", "wg/D9", Slots.responded,
+          "self.next = new", "self.current = new"),
+    Fault("no padding", "wg/D2.pad", Tunnel._seal_staged,
+          "inner.padding(len(packet), mtu)", "0"),
+    Fault("endpoint moves before a message is opened", "wg/D5", Tunnel._receive_data,
+          "session, peer = found", "session, peer = found; state.move(peer, source, local)"),
+    Fault("any inner source", "wg/D6", Tunnel._deliver,
+          "state.allowed.lookup(inner.source_of(packet)) is not peer", "False"),
+    Fault("padding delivered", "wg/D7", Tunnel._deliver, "length != len(packet)", "False"),
     # segment routing
     Fault("hop limit not decremented", "srv6/S1", endpoint._advanced,
           "out[HOP_LIMIT_OFFSET] -= 1", "pass"),

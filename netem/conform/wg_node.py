@@ -1,0 +1,145 @@
+"""A WireGuard gateway in the simulator: our tunnel with one peer, and what is behind it."""
+
+import random
+from collections import deque
+from collections.abc import Mapping
+
+from netem.conform.endpoint import UnsupportedError
+from netem.conform.notation import Value
+from netem.conform.wg_words import (
+    NODE_KEY,
+    NODE_PORT,
+    PEER_KEY,
+    PEER_PORT,
+    inner_packet,
+    public,
+)
+from transports.clock import MS, Ns, S
+from transports.overlay.allowed_ips import Prefix
+from transports.overlay.endpoint import Endpoint
+from transports.overlay.events import Delivered
+from transports.overlay.keys import PrivateKey
+from transports.overlay.state import TunnelConfig
+from transports.overlay.tunnel import Tunnel
+
+PEER_IP, NODE_IP = bytes((192, 0, 2, 1)), bytes((192, 0, 2, 2))
+_EPOCH: Ns = 1_767_225_600 * S
+_DELAY: Ns = 1_000
+_MOST_TURNS = 100_000
+_HEAD = 42  # Ethernet, IPv4, UDP
+
+
+class WgNode:
+    """The tunnel; an Application, and what the wire drives."""
+
+    untold = frozenset({"completion", "COMM_EST", "SQ_DRAINED"})
+
+    def __init__(self) -> None:
+        self.now: Ns = 10 * S
+        rng = random.Random(5)
+        self.tunnel = Tunnel(TunnelConfig(), rng, rng.randbytes, epoch=_EPOCH)
+        self.tunnel.set_private_key(PrivateKey(NODE_KEY))
+        peer = PrivateKey(PEER_KEY).public
+        self.tunnel.add_peer(peer)
+        self.tunnel.set_endpoint(peer, Endpoint(PEER_IP, PEER_PORT))
+        self.tunnel.add_allowed_ip(peer, Prefix.parse("10.0.0.1"))
+        assert public(PEER_KEY) == bytes(peer)
+        self._told: list[Mapping[str, Value]] = []
+
+    def act(self, name: str, fields: Mapping[str, Value]) -> Mapping[str, int]:
+        if name != "send":
+            raise UnsupportedError(f"a gateway does not {name}")
+        size = fields.get("length", 60)
+        assert isinstance(size, int)
+        self.tunnel.send(inner_packet(2, 1, size))
+        return {}
+
+    def take_events(self) -> None:
+        """Note what has been delivered."""
+        for event in self.tunnel.events():
+            if isinstance(event, Delivered):
+                self._told.append({"name": "delivered", "length": len(event.packet)})
+
+    def told(self) -> list[Mapping[str, Value]]:
+        told, self._told = self._told, []
+        return told
+
+    def memory(self, at: int, size: int) -> bytes:  # noqa: ARG002
+        raise UnsupportedError("a gateway has no memory to show")
+
+    def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:  # noqa: ARG002
+        return {}
+
+    def connect(self, peer: Mapping[str, int | str]) -> None:
+        """Be connected as it is."""
+
+    def close(self) -> None:
+        """Hold nothing that outlives it."""
+
+
+def framed(payload: bytes, source: tuple[bytes, int], target: tuple[bytes, int]) -> bytes:
+    """Return Ethernet, IPv4 and UDP around a datagram, for the capture."""
+    size = 28 + len(payload)
+    head = bytearray(b"\x45\0" + size.to_bytes(2) + b"\0\1\x40\0\x40\x11\0\0")
+    head += source[0] + target[0]
+    total = sum(int.from_bytes(head[at : at + 2]) for at in range(0, 20, 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    head[10:12] = (~total & 0xFFFF).to_bytes(2)
+    udp = source[1].to_bytes(2) + target[1].to_bytes(2) + (size - 20).to_bytes(2) + bytes(2)
+    return bytes(12) + b"\x08\0" + bytes(head) + udp + payload
+
+
+def wrapped(payload: bytes, port: int) -> bytes:
+    """Return the frame of a datagram of the suite's."""
+    return framed(payload, (PEER_IP, port), (NODE_IP, NODE_PORT))
+
+
+class WgWire:
+    """Datagrams to and from the tunnel, in virtual time."""
+
+    patience: Ns = 200 * S
+    quiet: Ns = 100 * MS
+
+    def __init__(self, node: WgNode) -> None:
+        self._node = node
+        self._out: deque[tuple[Ns, bytes]] = deque()
+
+    def now(self) -> Ns:
+        return self._node.now
+
+    def lateness(self) -> Ns:
+        return 0
+
+    def send(self, frame: bytes) -> None:
+        source = Endpoint(frame[26:30], int.from_bytes(frame[34:36]))
+        self._node.tunnel.receive(frame[_HEAD:], source, self._node.now)
+
+    def receive(self, until: Ns) -> tuple[Ns, bytes] | None:
+        node = self._node
+        self._drain()
+        for _ in range(_MOST_TURNS):
+            if self._out:
+                break
+            due = node.tunnel.deadline
+            if due is None or due > until - _DELAY:
+                node.now = max(node.now, until)
+                return None
+            node.now = max(node.now, due)
+            node.tunnel.expire(node.now)
+            self._drain()
+        at, frame = self._out[0]
+        if at > until:
+            node.now = max(node.now, until)
+            return None
+        self._out.popleft()
+        node.now = max(node.now, at)
+        return at, frame
+
+    def _drain(self) -> None:
+        node = self._node
+        for out in node.tunnel.transmit(node.now):
+            to = out.destination
+            frame = framed(out.payload, (NODE_IP, NODE_PORT), (to.address, to.port))
+            self._out.append((node.now + _DELAY, frame))
+        node.take_events()
