@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import jsonschema
 import pytest
 from click.testing import CliRunner
@@ -31,11 +32,8 @@ BAD_LABS = {
 
 ROOT = Path(__file__).parents[2]
 LABS = Path(labs_file).parent
-READMES = [
-    ROOT / "README.md",
-    ROOT / "netem/conform/README.md",
-    *sorted(LABS.glob("*/README.md")),
-]
+PARTS = ("docker", "netem", "transports", "wire")
+READMES = [ROOT / "README.md", *sorted(p for d in PARTS for p in (ROOT / d).rglob("README.md"))]
 FABRICLAB = (sys.executable, "-m", "netem")
 
 
@@ -219,16 +217,31 @@ def commands_of(readme: Path) -> list[list[str]]:
     words = [
         shlex.split(line, comments=True) for line in lines if line.startswith("fabriclab ")
     ]
-    return [argv[1:] for argv in words]
+    return [argv[1 : end_of(argv)] for argv in words]
 
 
-@pytest.mark.parametrize("readme", READMES, ids=lambda path: path.parent.name)
+def end_of(argv: list[str]) -> int:
+    """Return where a command ends and the shell goes on: a pipe, a second command, a file."""
+    ends = (at for at, word in enumerate(argv) if word in {"|", "&&", ">", "2>"})
+    return next(ends, len(argv))
+
+
+def context_of(verb: str, arguments: list[str]) -> click.Context:
+    """Return the context of a command as click makes it; of a group that of its command."""
+    command = cli.get_command(None, verb)
+    assert command is not None, verb
+    if isinstance(command, click.Group):
+        inner = command.get_command(None, arguments[0])
+        assert inner is not None, (verb, arguments)
+        return inner.make_context(arguments[0], arguments[1:])
+    return command.make_context(verb, list(arguments))
+
+
+@pytest.mark.parametrize("readme", READMES, ids=lambda path: str(path.parent.relative_to(ROOT)))
 def test_every_command_of_a_readme_is_one(invoke, readme):
     """As far as that can be told without doing it: flags, arguments, labs, keys to set."""
     for verb, *arguments in commands_of(readme):
-        command = cli.get_command(None, verb)
-        assert command is not None, verb
-        context = command.make_context(verb, list(arguments))
+        context = context_of(verb, arguments)
         lab = context.params.get("lab")
         if lab is not None and (LABS / lab).is_dir() and verb != "down":
             sets = [part for pair in context.params["overrides"] for part in ("--set", pair)]

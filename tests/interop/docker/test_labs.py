@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from netem.capture.runfolder import read_events
+from netem.wireshark.install import SCRIPT
 from tests.interop.wireshark import tshark
 from tests.labs.commands import result
 
@@ -24,6 +25,7 @@ SEEN = {
     "mrc-two-plane": {"infiniband.bth.opcode == 0xdc": 10, "infiniband.bth.opcode == 0xdd": 1},
     "overlay-two-sites": {"wg.type == 4": 250, "infiniband": 500, "wg.type == 1": 1},
 }
+GOOD, NONE = "1", ""  # of an ICRC, as our dissector says
 MOST_ADDED = 120_000_000
 BUILD_LIMIT_S = 120
 
@@ -57,6 +59,11 @@ def test_a_ready_lab_ends_with_its_verdict_and_a_capture(lab, docker):
     for shown, least in SEEN[lab.name].items():
         rows = tshark(run / "lab.pcapng", ["frame.interface_name"], "-Y", shown)
         assert len(rows) >= least, shown
+    own = ("-X", f"lua_script:{SCRIPT}", "-c", "1000")
+    rows = tshark(run / "lab.pcapng", ["fabriclab.icrc.status"], *own)
+    states = {row["fabriclab.icrc.status"] for row in rows}
+    assert GOOD in states
+    assert states <= {GOOD, NONE}
     docker.compose(lab, "down", "-v")
     assert _there(docker) == before
 

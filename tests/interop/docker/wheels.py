@@ -1,14 +1,17 @@
 """Wheels of what is installed here: files packed again, so that nothing is downloaded."""
 
 import re
+import shutil
 import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from zipfile import ZIP_STORED, ZipFile
 
 CHECKOUT = Path(__file__).parents[3]
 OURS = "fabriclab"
+SOURCES = ("LICENSE", "README.md", "netem", "pyproject.toml", "transports", "wire")
 WANTED = (OURS, "pip")
 OF_INSTALLING = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 
@@ -19,8 +22,12 @@ def fill(folder):
     for name in sorted(_closure() - {OURS}):
         _pack(metadata.distribution(name), folder)
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
-    command = [*pip, "--no-deps", "-w", str(folder), str(CHECKOUT)]
-    subprocess.run(command, check=True, capture_output=True)
+    with TemporaryDirectory() as copy:  # building leaves things beside the sources
+        for name in SOURCES:
+            source, target = CHECKOUT / name, Path(copy) / name
+            shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
+        command = [*pip, "--no-deps", "-w", str(folder), copy]
+        subprocess.run(command, check=True, capture_output=True)
 
 
 def _closure():
