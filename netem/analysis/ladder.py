@@ -103,6 +103,16 @@ def ladder(conversation: Conversation, *, start: Ns, limit: int = LIMIT) -> Ladd
     )
 
 
+def between(conversation: Conversation, since: Ns | None, until: Ns | None) -> Conversation:
+    """Return what of a conversation lies between two moments, both included."""
+    packets = [
+        packet
+        for packet in conversation.packets
+        if (since is None or packet.at >= since) and (until is None or packet.at <= until)
+    ]
+    return Conversation(conversation.left, conversation.right, packets, conversation.left_out)
+
+
 def render(ladder: Ladder, width: int = WIDTH) -> list[str]:
     """Draw a ladder as lines of at most `width` characters."""
     longest = max((len(row.label) for row in ladder.rows), default=0)

@@ -7,6 +7,7 @@ and the packet number of several hops: all that a pcapng file says and most read
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
+from netem.analysis.records import CaptureReader
 from transports.clock import Ns
 from wire import pcap, pcapng
 from wire.codec import FieldError
@@ -42,6 +43,21 @@ def read_capture(file: BinaryIO) -> Iterator[Captured]:
     magic = file.read(4)
     file.seek(-len(magic), 1)
     return _read_pcapng(file) if magic == _PCAPNG else _read_pcap(file)
+
+
+def read_as_far_as_possible(reader: CaptureReader) -> Iterator[Captured]:
+    """Yield the same of a file that may be damaged: `reader.problem` says where it ended.
+
+    Only names like NODE:PORT count as ports: who else captures both ways at one interface.
+    Raise NoCaptureError for what is no capture.
+    """
+    interfaces = reader.interfaces
+    for number, at, where, frame, original, comment, packet in reader.records():
+        one = interfaces[where]
+        if one.link_type == pcapng.LINKTYPE_ETHERNET:
+            port = one.name if ":" in one.name else ""
+            remarks = tuple(comment.split("; ")) if comment else ()
+            yield Captured(number, at, port, frame, original, remarks, packet)
 
 
 def _read_pcapng(file: BinaryIO) -> Iterator[Captured]:

@@ -29,6 +29,7 @@ VERBS = {
     "conform": "netem.cli.conform",
     "check": "netem.cli.check",
     "wireshark": "netem.cli.wireshark",
+    "explain": "netem.cli.explain",
     "doctor": "netem.cli.doctor",
     "node": "netem.cli.node",
 }
