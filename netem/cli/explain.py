@@ -66,7 +66,7 @@ def command(
     form: str,
     as_json: bool,
 ) -> None:
-    """Tell what became of one packet: its links, its loss, its answers.
+    """Tell what became of one packet, in sentences and a ladder.
 
     FILE is a capture of anybody's, or a run folder of ours. Without --frame, --psn or --qp it
     is the packet with most to tell: one that was lost, if one was. Exit code 4: there is no

@@ -30,6 +30,7 @@ VERBS = {
     "check": "netem.cli.check",
     "wireshark": "netem.cli.wireshark",
     "explain": "netem.cli.explain",
+    "report": "netem.cli.report",
     "doctor": "netem.cli.doctor",
     "node": "netem.cli.node",
 }

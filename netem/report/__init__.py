@@ -1,0 +1,1 @@
+"""One HTML page from a run folder."""
