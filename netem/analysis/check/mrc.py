@@ -65,6 +65,8 @@ class MrcJudge:
         flow.packets += 1
         flow.ended = packet.at
         flow.killed += packet.comment.startswith("dropped")
+        if "duplicated" in packet.comment:  # the link's doing
+            return
         try:
             mrc = MrcPacket.unpack(memoryview(data)[udp + 8 : end - 4])
         except DecodeError as error:

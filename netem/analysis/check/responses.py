@@ -57,8 +57,8 @@ class Responses:
             if self.newest >= 0 and 0 < (self.newest - psn) % PSNS < HALF:
                 text = f"comes behind one for psn {self.newest:#x}"
                 self._find(packet, "roce/R20", Severity.WARNING, text)
-            else:
-                self.newest = requests.acked = psn
+                return
+            self.newest = requests.acked = psn
             self._count(packet, psn, requests)
             return
         self._refuse(packet, syndrome, requests)

@@ -97,11 +97,13 @@ class RoceJudge:
             return kind
         flow.packets += 1
         flow.ended = packet.at
-        if packet.comment and packet.comment.startswith("dropped"):
-            flow.killed += 1
         if is_damaged:
             flow.damaged += 1
             return kind
+        if packet.comment:
+            flow.killed += packet.comment.startswith("dropped")
+            if "duplicated" in packet.comment:  # the link's doing
+                return kind
         (word,) = _U32.unpack_from(data, udp + 16)
         psn = word & 0xFFFFFF
         if row[4] == MIDDLE and kind == REQUEST and row[5] and not bits & 0x3F:
@@ -278,6 +280,8 @@ class RoceJudge:
         if packet.bth_psn >> 31 or packet.bits & 0x80:
             name = "AckReq" if packet.bth_psn >> 31 else "SE"
             self._violation(packet, "roce/W26", f"{row.name} has {name} set")
+        if "delayed" in packet.comment:  # the link has changed the order: what was it before?
+            return
         peer = flow.peer
         if peer is None:
             others = self._between.get(flow.target + flow.source, ())

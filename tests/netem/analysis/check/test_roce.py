@@ -253,6 +253,17 @@ def test_a_go_back_is_retransmission_and_no_fault(talk):
     assert found.flows[1].naks == 1
 
 
+def test_what_a_link_does_to_answers_is_not_held_against_who_sent_them(talk):
+    """Duplicated or late by impairment: the capture says so."""
+    for psn in (5, 6, 7, 8):
+        talk.ask("WRITE_ONLY", psn, b"data", comment="dropped by loss" if psn == 6 else "")
+    talk.nak(6, 1)
+    talk.rows.append((*talk.rows[-1][:2], "duplicated by duplicate 1%"))
+    talk.ask("WRITE_ONLY", 6, b"data").ask("WRITE_ONLY", 7, b"data").ack(7, 3)
+    talk.ack(5, 1, comment="delayed 3us by fault 1")
+    assert talk.verdict().findings == []
+
+
 def test_a_resend_before_the_rnr_timer_is_a_warning(talk):
     talk.ask("SEND_ONLY", 5, b"x").answer("ACKNOWLEDGE", 5, Aeth.rnr_nak(0, 12))
     assert talk.ask("SEND_ONLY", 5, b"x").clauses("warning") == ["roce/Q17"]
