@@ -26,6 +26,7 @@ _COMMENT, _NAME, _DESCRIPTION, _TSRESOL, _TSOFFSET, _IFDROP = 1, 2, 3, 9, 14, 5
 _OURS = re.compile(rb"^link .*, frames from .* to (.+)$")  # as netem.capture.merge describes
 _FLAGS, _PACKET_ID = 2, 5
 _LEAST_BLOCK = 12
+_MOST_SECRETS = 1 << 22  # Ours: bytes of key logs, some twenty thousand handshakes
 _NS = 1_000_000_000
 _ENHANCED, _SECTION = pcapng.ENHANCED_PACKET, pcapng.SECTION_HEADER  # looked up once
 _PLAIN = Struct("<IIIQ")  # flags and packet id with their heads, nothing else
@@ -218,7 +219,8 @@ class CaptureReader:
     def _secrets(self, order: _Order, body: bytes) -> None:
         if len(body) >= 8:
             kind, size = order.edge.unpack_from(body)
-            if kind == pcapng.SECRETS_WIREGUARD:
+            held = sum(len(secrets) for secrets in self.secrets)
+            if kind == pcapng.SECRETS_WIREGUARD and held + size <= _MOST_SECRETS:
                 self.secrets.append(body[8 : 8 + size])
 
     def _old_packet(

@@ -25,6 +25,8 @@ from wire.roce.packet import UDP_PORT
 Progress = Callable[[int], None]  # is told how many bytes have been read
 _ROCE = UDP_PORT.to_bytes(2, "big")
 _V6, _V4 = IPV6.to_bytes(2, "big"), IPV4.to_bytes(2, "big")
+_RAW = 101  # the link type of bare IP
+_MOST_TUNNELS = 3  # in each other
 _EVERY = 0xFFF  # packets between two reports of progress
 
 
@@ -37,9 +39,10 @@ class Judge:
         self.roce = RoceJudge(self.findings, self.reader.interfaces)
         self.mrc = MrcJudge(self.findings, self.reader.interfaces)
         self.srv6 = Srv6Judge(self.findings, self.reader.interfaces)
-        self.wireguard = WireguardJudge(self.findings)
+        self.wireguard = WireguardJudge(self.findings, self.reader.secrets, self._inside)
         self.pauses = PauseJudge(self.findings)
         self.packets = 0
+        self._depth = 0  # tunnels around what is judged now
         self.unread: Counter[int] = Counter()  # packets, by link types that are not read
 
     @property
@@ -112,3 +115,14 @@ class Judge:
             self.findings.violation(packet.number, "roce/W12", text)
         elif self.roce.take(packet, inner.ip, udp) == MRC:
             self.mrc.take(packet, inner.ip, udp)
+
+    def _inside(self, packet: Packet, data: bytes) -> None:
+        """Judge what a tunnel carries as if it had been seen where its message was."""
+        if self._depth >= _MOST_TUNNELS:
+            return
+        inner = Packet()
+        inner.number, inner.at, inner.where = packet.number, packet.at, packet.where
+        inner.data, inner.original, inner.comment = data, len(data), packet.comment
+        self._depth += 1
+        self._walk(inner, _RAW)
+        self._depth -= 1

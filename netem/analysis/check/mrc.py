@@ -44,6 +44,8 @@ class MrcJudge:
         is_v6 = udp - ip == 40
         addresses = data[ip + 8 : udp] if is_v6 else data[ip + 12 : udp]
         end = udp + (data[udp + 4] << 8 | data[udp + 5])
+        if len(self._places) > _MOST_FLOWS:
+            self._places.clear()
         is_first_hop = self._places.setdefault(addresses, packet.where) == packet.where
         if end > len(data):
             self.unchecked += 1

@@ -1,13 +1,20 @@
-"""WireGuard from outside: forms of messages, whom they answer, and nonces. Paper, section 5.4.
+"""WireGuard: forms of messages, whom they answer, nonces, what is inside. Paper, section 5.4.
 
-What is encrypted stays so. A message is taken for WireGuard's if it goes between addresses and
-ports that have exchanged a handshake, or if it is one: type, three zero bytes and exact size.
+A message is taken for WireGuard's if it goes between addresses and ports that have exchanged a
+handshake, or if it is one: type, three zero bytes and exact size. It is opened where the
+capture has the keys and the handshake; what it carries is handed on.
 """
 
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
 from netem.analysis.check.findings import Findings
+from netem.analysis.check.keyring import KeyRing
 from netem.analysis.check.packet import Packet
+from transports.overlay.noise import NONCE
 from wire.codec import DecodeError
 from wire.wireguard import (
     INITIATION,
@@ -54,11 +61,23 @@ class _Counters:
 class WireguardJudge:
     """All tunnels of a capture."""
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(
+        self,
+        findings: Findings,
+        secrets: Sequence[bytes] = (),
+        inside: Callable[[Packet, bytes], None] | None = None,
+    ) -> None:
+        """Hand what is inside to `inside`; `secrets` are key logs, which may still grow."""
         self.packets = 0
+        self.opened = 0
         self._findings = findings
         self._places: dict[bytes, int] = {}  # addresses and ports -> interface
-        self._initiations: dict[int, int] = {}  # sender index -> frame
+        self._secrets = secrets
+        self._inside = inside
+        self._ring = KeyRing(())
+        self._read = 0  # key logs that are on the ring
+        self._ciphers: dict[int, ChaCha20Poly1305] = {}  # by receiver index
+        self._initiations: dict[int, Initiation] = {}  # by sender index
         self._counters: dict[tuple[bytes, int], _Counters] = {}
 
     def take(self, packet: Packet, addresses: bytes, udp: int) -> bool:
@@ -89,11 +108,12 @@ class WireguardJudge:
             return
         if isinstance(message, Initiation):
             _bound(self._initiations)
-            self._initiations[message.sender_index] = packet.number
+            self._initiations[message.sender_index] = message
         elif isinstance(message, Response):
             if self._initiations and message.receiver_index not in self._initiations:
                 text = f"response to index {message.receiver_index:#010x}, which nobody sent"
                 self._findings.warning(packet.number, "wg/M3", text)
+            self._begin(message)
         elif isinstance(message, TransportData):
             self._transport(packet, message, ends)
 
@@ -117,11 +137,51 @@ class WireguardJudge:
         if message.counter >= REJECT_AFTER:
             text = f"counter {message.counter} is beyond what a key may be used for"
             self._findings.violation(packet.number, "wg/T5", text)
+        cipher = self._ciphers.get(message.receiver_index)
+        if cipher is not None:
+            self._open(packet, message, cipher)
+
+    def _begin(self, response: Response) -> None:
+        """Make the ciphers of the session that a response begins, if its keys are there."""
+        if self._read < len(self._secrets):
+            self._ring = KeyRing(self._secrets)
+            self._read = len(self._secrets)
+        initiation = self._initiations.get(response.receiver_index)
+        keys = None if initiation is None else self._ring.session(initiation, response)
+        if keys is None:
+            return
+        _bound(self._ciphers)
+        self._ciphers[response.sender_index] = ChaCha20Poly1305(keys.from_initiator)
+        self._ciphers[response.receiver_index] = ChaCha20Poly1305(keys.from_responder)
+
+    def _open(self, packet: Packet, message: TransportData, cipher: ChaCha20Poly1305) -> None:
+        try:
+            nonce = NONCE.pack(message.counter)
+            inner = cipher.decrypt(nonce, bytes(message.encrypted_packet), None)
+        except InvalidTag:
+            text = f"message {message.counter} does not open with the keys of its session"
+            self._findings.violation(packet.number, "wg/D5", text)
+            return
+        self.opened += 1
+        size = _size_of(inner)
+        if any(inner[size:]):
+            self._findings.violation(packet.number, "wg/D2", "the padding is not zero")
+        if size and self._inside is not None:
+            self._inside(packet, inner[:size])
 
 
 def _is_handshake(data: bytes, start: int, length: int) -> bool:
     kind = _HANDSHAKES.get(length)
     return kind is not None and data[start : start + 4] == kind.to_bytes(4, "little")
+
+
+def _size_of(inner: bytes) -> int:
+    """Return how long the IP packet inside says that it is; 0 for a keepalive or no packet."""
+    if len(inner) >= 20 and inner[0] >> 4 == 4:
+        return inner[2] << 8 | inner[3]
+    if len(inner) >= 40 and inner[0] >> 4 == 6:
+        return 40 + (inner[4] << 8 | inner[5])
+    return 0
 
 
 def _bound(memory: dict[K, V]) -> None:
