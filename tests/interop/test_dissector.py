@@ -246,9 +246,9 @@ def test_a_packet_cut_anywhere_is_no_error_of_the_script(keep, tmp_path):
         assert "Lua" not in row["_ws.expert.message"]
 
 
-LABS = ["rc-verbs", "incast-trim", "dcqcn-incast", "srv6-path", "rc-over-overlay",
+LABS = ["incast-trim", "dcqcn-incast", "srv6-path", "rc-over-overlay",
         "mrc-two-plane"]  # fmt: skip
-MOST = 1500
+MOST = 600
 
 
 @pytest.mark.parametrize("lab", LABS)
@@ -297,14 +297,14 @@ def _judged(frame, row):
 @pytest.mark.skipif(not RXE.is_dir(), reason="no folder `shared` beside the checkout")
 def test_what_a_kernel_sent_has_right_icrcs():
     checked = 0
-    for file in sorted(RXE.glob("*.pcap"))[::5]:
+    for file in sorted(RXE.glob("*.pcap"))[::8]:
         rows = read(file, ["infiniband.bth.opcode", "fabriclab.icrc.status"], "-c", "300")
         states = {row["fabriclab.icrc.status"] for row in rows if row["infiniband.bth.opcode"]}
         assert states <= {GOOD}, file.name
         checked += len(rows)
         with file.open("rb") as stream:
             assert len(rows) == min(300, sum(1 for _ in read_capture(stream)))
-    assert checked > 500
+    assert checked > 100
 
 
 def test_installed_it_is_found_by_tshark_and_removed_it_is_gone(tmp_path):
