@@ -146,10 +146,13 @@ def trouble(rng):
 class Run:
     """One schedule, drawn from its seed."""
 
+    planes_of, evs_of, mtus, mprs = (1, 2, 4), (1, 2, 8), (256, 1024, 4096), (1, 2, 8)
+    memory = MEMORY
+
     def __init__(self, seed):
         self.rng = rng = random.Random(seed)
-        self.planes, self.per_plane = rng.choice((1, 2, 4)), rng.choice((1, 2, 8))
-        self.mtu = rng.choice((256, 1024, 4096))
+        self.planes, self.per_plane = rng.choice(self.planes_of), rng.choice(self.evs_of)
+        self.mtu = rng.choice(self.mtus)
         self.is_near_wrap = rng.random() < 0.5
         self.world = self._world(seed)
         self.watch = Watch(self.world)
@@ -167,7 +170,7 @@ class Run:
             per_plane=self.per_plane,
             mtu=self.mtu,
             psns=(0xFFFFF0, 0xFFFFFF) if top else (rng.randrange(1 << 24), 0),
-            memory=MEMORY,
+            memory=self.memory,
             rate=rng.choice((1, 20, 100)) * 1_000_000_000,
             config=QpConfig(
                 oor_policy=rng.choice(list(OorPolicy)),
@@ -177,7 +180,7 @@ class Run:
                 always_skip_run=rng.choice((None, None, 3)),
                 rcv_cwnd_pen=rng.choice((0, 0, 0, 20)),
             ),
-            mpr=rng.choice((1, 2, 8)),
+            mpr=rng.choice(self.mprs),
             max_wimm=MAX_WIMM,
             dynamic_mpr=rng.random() < 0.3,
             exponential=INFINITE,
