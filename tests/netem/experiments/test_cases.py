@@ -37,7 +37,10 @@ def test_the_committed_page_is_of_all_experiments_and_what_they_give_today():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in names() if not load(name).heavy])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.soak] * load(name).heavy) for name in names()],
+)
 def test_an_experiment_meets_what_it_expects(name):
     experiment = load(name)
     result = judge(name, experiment, [conduct(one, 1) for one in variants(experiment)])
