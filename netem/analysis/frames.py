@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from netem.analysis.mrc import Mrc, is_mrc, read_mrc
 from netem.analysis.names import text_of
+from netem.impair.trim import innermost
 from wire.arp import Arp, Operation
 from wire.codec import DecodeError, ReadBuffer
 from wire.ethernet import Ethernet, EtherType
@@ -19,7 +20,7 @@ from wire.ipv6 import Ipv6
 from wire.roce.eths import Aeth, AethKind, NakCode
 from wire.roce.icrc import ICRC, icrc
 from wire.roce.opcodes import Family, OpcodeInfo, Payload, Service
-from wire.roce.packet import UDP_PORT, Located, RocePacket, locate
+from wire.roce.packet import UDP_PORT, Located, RocePacket, locate_ip
 from wire.udp import Udp
 
 ICMP, TCP, ICMPV6 = 1, 6, 58
@@ -119,11 +120,25 @@ def _above_ip(
                 text = _icmp(payload, Icmpv6Type, "ICMPv6")
             case _ if protocol == TCP:
                 text = _tcp(payload)
+            case _ if (inner := innermost(frame, ip)) != ip:
+                return _led(frame, inner, target)
             case _:
                 text = f"IP protocol {protocol} {len(payload)} B"
     except DecodeError as error:
         text = f"malformed: {error}"
     return Described(source, target, text)
+
+
+def _led(frame: memoryview, inner: int, target: bytes) -> Described:
+    """Describe the packet inside of others, and by what destination they lead it."""
+    if frame[inner] >> 4 == 4:
+        ip4 = Ipv4.unpack_from(frame, inner)
+        ends, kind, size = (ip4.src, ip4.dst), ip4.protocol, ip4.size
+    else:
+        ip6 = Ipv6.unpack_from(frame, inner)
+        ends, kind, size = (ip6.src, ip6.dst), ip6.next_header, ip6.size
+    described = _above_ip(frame, inner + size, *ends, kind, ip=inner)
+    return described._replace(text=f"{described.text} by {text_of(target)}")
 
 
 def _above_udp(
@@ -137,7 +152,8 @@ def _above_udp(
         size = udp.length - udp.size
         text = f"UDP {udp.src_port} > {udp.dst_port} {size} B"
         return Described(source, target, text)
-    roce = read_roce(frame, locate(frame))
+    packet = frame[ip:]
+    roce = read_roce(packet, locate_ip(packet))
     return Described(source, target, roce_text(roce), roce)
 
 

@@ -1,10 +1,13 @@
 """MRC packets in words: the vectors of mrc-emu/1, 12.15, and what is cut or odd."""
 
+from ipaddress import ip_address
+
 import pytest
 
 from netem.analysis.frames import describe, one_line
 from netem.analysis.ladder import ladder_of, lines
 from netem.analysis.mrc import missing_psns
+from transports.srv6.headend import containers, h_encaps
 from wire.ipv6 import Ipv6
 from wire.mrc import entropy
 from wire.mrc.bth import MrcBth
@@ -145,3 +148,16 @@ def test_a_ladder_of_a_trim_and_a_loss(capture):
         " 10.000  |-- WRITE_MIDDLE psn 0x11 4096 B on p3 ------->|"
         "  retransmission: L1: NACK TRIMMED",
     ]
+
+
+@pytest.mark.parametrize("usids", [(0x3101, 0x3205, 0x3102, 0x3807), (0x3101,) * 6 + (0x3807,)])
+def test_a_packet_that_segments_lead_is_described_with_what_leads_it(usids):
+    """Ends are those inside; behind `by` is what is left of the way."""
+    path = containers(ip_address("fcbb:bb00::").packed, usids)
+    outer = ETHERNET + h_encaps(V3, B, path, reduced=True)
+    inside, by = describe(ETHERNET + V3), ip_address(path[0])
+    assert describe(outer).text == f"{inside.text} by {by}"
+    assert describe(outer)[:2] == inside[:2]
+    assert describe(outer).mrc == inside.mrc
+    for size in range(len(outer)):
+        assert describe(outer[:size]).text
