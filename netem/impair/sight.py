@@ -12,6 +12,7 @@ from wire.ethernet import EtherType
 from wire.ipv4 import IPV4, Protocol
 from wire.ipv6 import IPV6
 from wire.mrc.opcodes import WRITES, MrcOpcode
+from wire.mrc.options import PORTS
 from wire.roce.bth import BTH
 from wire.roce.eths import AETH, RDETH, Aeth, AethKind, Rdeth
 from wire.roce.icrc import ICRC
@@ -88,7 +89,7 @@ class Sight(NamedTuple):
 def look(frame: ReadBuffer) -> Sight:
     """Return what there is to see in any bytes at all; the frame must outlive it."""
     try:
-        located: Located | None = locate(frame)
+        located: Located | None = locate(frame, PORTS)
     except DecodeError:
         located = _located_within(frame)
     if located is None:
@@ -110,7 +111,7 @@ def _located_within(frame: ReadBuffer) -> Located | None:
     if inner is None or inner == outer:
         return None
     try:
-        return locate_ip(frame, inner)
+        return locate_ip(frame, inner, PORTS)
     except DecodeError:
         return None
 

@@ -222,6 +222,9 @@ class BalanceKeys(Spec, frozen=True, kw_only=True):
         OneOf(("random", "round_robin", "least_queue")),
     ] = None
     ev_format: Annotated[Literal["stev32", "udp16"] | None, OneOf(("stev32", "udp16"))] = None
+    ev_split: Annotated[
+        Literal["label_high", "label_low"] | None, OneOf(("label_high", "label_low"))
+    ] = None
 
 
 class SwitchKeys(Spec, frozen=True, kw_only=True):

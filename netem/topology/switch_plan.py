@@ -145,6 +145,7 @@ class LoadBalancing(Frozen, frozen=True):
     fields: tuple[str, ...] = ("src", "dst", "protocol", "sport", "dport", "flow_label")
     spray: Literal["random", "round_robin", "least_queue"] = "round_robin"
     ev_format: Literal["stev32", "udp16"] = "stev32"  # for "ev"; IPv4 has room for udp16 only
+    ev_split: Literal["label_high", "label_low"] = "label_high"  # of stev32
 
 
 class NextHop(Frozen, frozen=True):

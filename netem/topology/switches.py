@@ -137,6 +137,7 @@ def _balance(keys: BalanceKeys) -> LoadBalancing:
         fields=keys.fields or (("hop0",) if keys.mode == "ev" else default.fields),
         spray=keys.spray or default.spray,
         ev_format=keys.ev_format or default.ev_format,
+        ev_split=keys.ev_split or default.ev_split,
     )
 
 
@@ -375,6 +376,8 @@ def _balance_problems(balance: BalanceKeys) -> Iterator[str]:
         yield f"balance.spray: does nothing with mode: {mode}"
     if balance.ev_format is not None and mode != "ev":
         yield f"balance.ev_format: does nothing with mode: {mode}"
+    if balance.ev_split is not None and (mode != "ev" or balance.ev_format == "udp16"):
+        yield "balance.ev_split: does nothing but with mode: ev and ev_format: stev32"
     legal = EV_FIELDS[balance.ev_format or "stev32"] if mode == "ev" else HASH_FIELDS
     for number, name in enumerate(balance.fields or ()):
         if name not in legal:

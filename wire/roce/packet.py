@@ -5,6 +5,7 @@ IBTA vol. 1, chapters 5 and 9; annex A17. Between the UDP header and the end:
     BTH 12 | extension headers | payload | pad 0 to 3 | ICRC 4
 """
 
+from collections.abc import Collection
 from struct import Struct
 from typing import NamedTuple, Self
 
@@ -38,6 +39,7 @@ _V6_WALK = Struct("!4xHB")  # Payload Length, Next Header
 _UDP_WALK = Struct("!2xHH")  # Destination Port, Length
 
 UDP_PORT = 4791  # destination of every RoCE v2 packet, requests and responses
+_PORTS = (UDP_PORT,)
 CNP_RESERVED = bytes(16)
 
 
@@ -189,11 +191,12 @@ class Located(NamedTuple):
     icrc_offset: int  # the last four bytes of the packet; what follows is link padding
 
 
-def locate(frame: ReadBuffer) -> Located:
+def locate(frame: ReadBuffer, ports: Collection[int] = _PORTS) -> Located:
     """Walk an Ethernet frame, tagged or not, to its RoCE v2 packet.
 
     Raise DecodeError for anything else, with the field that says so. Checksums, the ICRC and
-    the opcode are not looked at.
+    the opcode are not looked at. `ports` are the UDP destination ports that count: MRC, which
+    has the same headers, is said to have another one.
     """
     if len(frame) < ETHERNET.size:
         raise TruncatedError("Ethernet", ETHERNET.size, len(frame))
@@ -206,10 +209,10 @@ def locate(frame: ReadBuffer) -> Located:
         ethertype = frame[16] << 8 | frame[17]
     if ethertype not in {_IPV4, _IPV6}:
         raise FieldError("Ethernet.EtherType", ethertype, "0x800, 0x86dd")
-    return locate_ip(frame, offset)
+    return locate_ip(frame, offset, ports)
 
 
-def locate_ip(packet: ReadBuffer, offset: int = 0) -> Located:
+def locate_ip(packet: ReadBuffer, offset: int = 0, ports: Collection[int] = _PORTS) -> Located:
     """Do the same for an IP packet that begins at `offset`.
 
     The ICRC is found by the UDP length, so bytes behind it do not matter.
@@ -219,8 +222,8 @@ def locate_ip(packet: ReadBuffer, offset: int = 0) -> Located:
     if there < UDP.size:
         raise TruncatedError("UDP", UDP.size, there)
     dst_port, length = _UDP_WALK.unpack_from(packet, udp)
-    if dst_port != UDP_PORT:
-        raise FieldError("UDP.Destination Port", dst_port, f"{UDP_PORT:#x}")
+    if dst_port not in ports:
+        raise FieldError("UDP.Destination Port", dst_port, ", ".join(map(hex, ports)))
     if not UDP.size + BTH.size + ICRC.size <= length <= end - udp:
         raise FieldError("UDP.Length", length, f"0x18 to {end - udp:#x}")
     if there < length:

@@ -1,6 +1,7 @@
 """Structured entropy values: fields that name the way, tier by tier. mrc.md 12.4.
 
     stev32   hop0 10 | hop1 8 | hop2 4 | salt 7 | plane 3      flow label 15:0, UDP source port
+                                             (or the halves the other way round: mrc.md 3.14)
     udp16    1 1 | plane 3 | hop0 8 | salt 3                   UDP source port
 
 A sender writes into the field of a tier which of its uplinks to take, and a switch of that tier
@@ -39,7 +40,7 @@ FORMATS = {"stev32": STEV32, "udp16": UDP16}
 class EntropyReader:
     """Reads chosen fields of entropy values of one format as one number."""
 
-    def __init__(self, form: str, fields: Sequence[str]) -> None:
+    def __init__(self, form: str, fields: Sequence[str], split: str = "label_high") -> None:
         """Raise ValueError for a format or a field that there is not, and for no field."""
         if form not in FORMATS:
             raise ValueError(f"ev format {form}: legal are {', '.join(FORMATS)}")
@@ -49,6 +50,7 @@ class EntropyReader:
                 f"ev field {wrong[0]!r}: legal with {form} are {', '.join(layout)}"
             )
         self._has_label = form == "stev32"
+        self._label_high = split == "label_high"
         self._fields = tuple(layout[name] for name in fields)
         # A field that udp16 does not have reads as 0 over IPv4.
         self._ipv4_fields = tuple(UDP16.get(name, Field(0, 0)) for name in fields)
@@ -62,13 +64,21 @@ class EntropyReader:
         if len(frame) >= at + _PLAIN.size:
             word, next_header, port = _PLAIN.unpack_from(frame, at)
             if word >> 28 == 6 and next_header == Protocol.UDP:
-                value = (word & 0xFFFF) << 16 | port if self._has_label else port
-                return _read(self._fields, value)
+                return _read(self._fields, self._value(word, port))
         found = parse(frame[at:])
         assert found is not None
         port = found.sport
-        value = (found.flow_label & 0xFFFF) << 16 | port if self._has_label else port
-        return _read(self._fields if found.version == 6 else self._ipv4_fields, value)
+        if found.version == 4:
+            return _read(self._ipv4_fields, port)
+        return _read(self._fields, self._value(found.flow_label, port))
+
+    def _value(self, label: int, port: int) -> int:
+        """Return the entropy value in an IPv6 packet; the label's low 16 bits count."""
+        if not self._has_label:
+            return port
+        return (
+            (label & 0xFFFF) << 16 | port if self._label_high else port << 16 | label & 0xFFFF
+        )
 
 
 def _read(fields: Sequence[Field], value: int) -> int:

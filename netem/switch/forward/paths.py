@@ -164,7 +164,11 @@ class Balancer:
         self._backlog = backlog
         self._made = 0
         self._hash = FlowHash(plan.fields, seed) if plan.mode == "ecmp" else None
-        self._reader = EntropyReader(plan.ev_format, plan.fields) if plan.mode == "ev" else None
+        self._reader = (
+            EntropyReader(plan.ev_format, plan.fields, plan.ev_split)
+            if plan.mode == "ev"
+            else None
+        )
 
     def paths(self, hops: Sequence[Hop]) -> Paths:
         """Return the choice between some hops. Each call has a row of its own to spray by."""

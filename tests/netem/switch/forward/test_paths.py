@@ -185,6 +185,9 @@ def test_the_value_is_read_the_same_with_and_without_options(value):
     options = bytes((17, 0, 1, 4, 0, 0, 0, 0))
     longer = ip6(payload=options + payload, next_header=60, flow_label=value >> 16)
     assert reader.of(plain, 0) == reader.of(longer, 0) == value
+    swapped = EntropyReader("stev32", ("hop0", "hop1", "hop2", "salt", "plane"), "label_low")
+    halves = (value & 0xFFFF) << 16 | value >> 16
+    assert swapped.of(plain, 0) == swapped.of(longer, 0) == halves
 
 
 @pytest.mark.parametrize(
