@@ -12,7 +12,7 @@ PURE = {
     "itertools", "math", "operator", "struct", "typing", "zlib",
 }  # fmt: skip
 TRANSPORTS = PURE | {
-    "wire", "transports", "base64", "cryptography", "hashlib", "hmac", "random",
+    "wire", "transports", "base64", "cryptography", "hashlib", "hmac", "json", "random",
 }  # fmt: skip
 MAY_IMPORT = {
     "wire": PURE | {"wire", "isal"},

@@ -16,8 +16,10 @@ class Coordinator:
         self._wanted: set[int] = set()  # items that others wait for
         self._requests: dict[str, list[tuple[str, int]]] = {}  # flow and item, by requester
         self.released: list[int] = []  # items, in their order
+        self._ends: dict[str, set[str]] = {}
         for node in plan.nodes:
             for qp in node.qps:
+                self._ends.setdefault(qp.flow, set()).add(node.name)
                 for work in qp.work:
                     self._open.setdefault(work.item, set()).add(qp.flow)
                     self._requests.setdefault(node.name, []).append((qp.flow, work.item))
@@ -46,6 +48,10 @@ class Coordinator:
         for flow, item in self._requests.get(node, ()):
             released += self.item_done(flow, item)
         return released
+
+    def ends(self, flow: str) -> set[str]:
+        """Return the nodes that a flow has an end at."""
+        return set(self._ends.get(flow, ()))
 
     @property
     def done(self) -> bool:

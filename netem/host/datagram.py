@@ -50,6 +50,9 @@ class DatagramHost:
         self._now = now
         self._workload.release(item)
 
+    def hear(self, flow: str, role: str, says: str, now: Ns) -> None:
+        """Take note of nothing: MRC is there in frame mode only."""
+
     def post(self, flow: str, work: WorkPlan, now: Ns) -> bool:
         """Add work to a flow, at both of its ends; False if this node has neither."""
         self._now = now

@@ -8,11 +8,15 @@ from transports.clock import Ns
 Fields: TypeAlias = dict[str, int | str]
 
 ITEM_DONE = "item_done"
+SETUP = "setup"
 ITEM_STARTED = "item_started"
 COMPLETION = "completion"
 RECEIVED = "received"
 RETRANSMISSION = "retransmission"
 CORRUPT_MESSAGE = "corrupt_message"
+
+
+TO_BE_CARRIED = frozenset({ITEM_DONE, SETUP})  # others wait for these
 
 
 class HostEvent(NamedTuple):
@@ -26,7 +30,8 @@ class HostEvent(NamedTuple):
     corrupt_message  flow qp wr why         memory is not what the sender must have sent
     retransmission   qp psn why             the requester went back to `psn`
     comm_established, qp_fatal, sq_drained  qp [why]
-    connected, not_connected  qp [why]; by the communication manager
+    connected, not_connected  qp [why]; by the communication manager, or MRC's set-up
+    setup            flow role says         a message to the flow's other end, to be carried
     unresolved       why                    nobody answered for an address
     """
 
@@ -52,7 +57,7 @@ class Chronicle:
 
     def add(self, at: Ns, event: str, **fields: int | str) -> None:
         """Append one event."""
-        if len(self._events) < self.MOST or event == ITEM_DONE:
+        if len(self._events) < self.MOST or event in TO_BE_CARRIED:
             self._events.append(HostEvent(at, event, fields))
         else:
             self.forgotten += 1

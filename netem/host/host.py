@@ -21,8 +21,8 @@ from wire.codec import ReadBuffer
 class Host:
     """One host of a plan. Its receives are posted, its queue pairs connected, from the start.
 
-    Those of `connect: cm` connect when the run begins. `late` is how much later than asked for
-    its owner may give it a turn.
+    Those of `connect: cm` and `connect: setup` connect when the run begins. `late` is how much
+    later than asked for its owner may give it a turn.
     """
 
     def __init__(self, plan: Plan, name: str, late: Ns = 0) -> None:
@@ -47,6 +47,11 @@ class Host:
         """Begin the work that waited for `item`, which is complete on every flow it has."""
         self._now = now
         self._workload.release(item)
+
+    def hear(self, flow: str, role: str, says: str, now: Ns) -> None:
+        """Take what a flow's end of that role, elsewhere, has said: a `setup` of its events."""
+        self._now = now
+        self._workload.hear(flow, role, says, now)
 
     def post(self, flow: str, work: WorkPlan, now: Ns) -> bool:
         """Add work to a flow, at both of its ends; False if this node has neither.

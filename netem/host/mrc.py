@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from random import Random
 
 from netem.host.events import Chronicle
+from netem.host.introducing import can_receive, can_send
 from netem.host.mrc_events import tell_path, told
 from netem.host.mrc_wire import encapsulation_of, qp_config, wire_options
 from netem.host.port import HostPort
@@ -131,13 +132,25 @@ class MrcNic:
     def deregister(self, region: MemoryRegion) -> None:
         self.device.deregister(region)
 
+    def made(self, pd: int, plan: QpPlan) -> MrcEnd:
+        """Return a new queue pair in INIT."""
+        mrc = plan.mrc
+        assert mrc is not None
+        qp = self.device.create_qp(pd, qp_num=plan.qp_num, config=qp_config(mrc))
+        qp.modify(QpState.INIT, 0, ev_profile=_paths(mrc), cc_profile=_window(plan, mrc))
+        if mrc.pinned is not None and qp.paths is not None:
+            for ev, _ in list(qp.paths.states()):
+                if ev != mrc.pinned:
+                    qp.paths.deny(ev)
+            self._pinned.append((mrc.pinned_until, qp))
+        end = self._ends[plan.qp_num] = MrcEnd(qp)
+        return end
+
     def connected(self, pd: int, plan: QpPlan) -> MrcEnd:
         """Return a new queue pair, connected as the plan says and ready to send."""
         mrc = plan.mrc
         assert mrc is not None
-        device = self.device
-        qp = device.create_qp(pd, qp_num=plan.qp_num, config=qp_config(mrc))
-        qp.modify(QpState.INIT, 0, ev_profile=_paths(mrc), cc_profile=_window(plan, mrc))
+        end = self.made(pd, plan)
         peer = Peer(
             tuple(None if ip is None else ip_address(ip).packed for ip in mrc.remote),
             qp_num=plan.dest_qp_num,
@@ -148,31 +161,8 @@ class MrcNic:
             trim_nack=mrc.trimming,
             udp_dport=mrc.readings.udp_dport,
         )
-        qp.modify(
-            QpState.RTR,
-            0,
-            peer=peer,
-            path_mtu=plan.path_mtu,
-            max_wimm_dest=mrc.max_wimm,
-            mpr_dest=mrc.mpr,
-            dynamic_mpr=mrc.dynamic_mpr,
-        )
-        qp.modify(
-            QpState.RTS,
-            0,
-            sq_psn=plan.sq_psn,
-            max_wimm=mrc.max_wimm,
-            mpr=mrc.mpr,
-            timeout=plan.timeout,
-            linear_retries=mrc.linear,
-            exponential_retries=mrc.exponential,
-        )
-        if mrc.pinned is not None and qp.paths is not None:
-            for ev, _ in list(qp.paths.states()):
-                if ev != mrc.pinned:
-                    qp.paths.deny(ev)
-            self._pinned.append((mrc.pinned_until, qp))
-        end = self._ends[plan.qp_num] = MrcEnd(qp)
+        can_receive(end.qp, peer, mrc, plan.path_mtu, 0)
+        can_send(end.qp, plan, mrc, 0)
         return end
 
     # -- the machine -----------------------------------------------------------------------

@@ -50,6 +50,9 @@ class TunnelMachine:
     def release(self, item: int, now: Ns) -> None:
         """Do nothing."""
 
+    def hear(self, flow: str, role: str, says: str, now: Ns) -> None:
+        """Take note of nothing: no flow ends here."""
+
     def post(self, flow: str, work: WorkPlan, now: Ns) -> bool:
         """Say no: a gateway has no end of a flow."""
         del flow, work, now

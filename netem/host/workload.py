@@ -10,10 +10,12 @@ were addressed and then `pump`: so memory is judged before the acknowledgement l
 
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
+from itertools import chain
 from typing import TypeAlias
 
 from netem.host.connecting import Connecting
 from netem.host.events import RETRANSMISSION, Chronicle
+from netem.host.introducing import Introducing
 from netem.host.memory import Memory, Source
 from netem.host.mrc import NIC, MrcEnd, MrcNic
 from netem.host.requester import FlowRequester
@@ -58,6 +60,7 @@ class Workload:
         self._in_step: dict[int, list[FlowResponder]] = {}  # ends of an item that goes by steps
         self._waiting: dict[QpKey, Ns] = {}  # for the time of their next work
         self._connecting = Connecting(node, devices, self.chronicle)
+        self._introducing = Introducing(self.chronicle, plan.dilation)  # MRC's
         self._unconnected: set[QpKey] = set()
         peers = _ends(plan)
         keys = {node.name: _keys(node) for node in plan.nodes}
@@ -73,7 +76,13 @@ class Workload:
             device = self._nic
             key = NIC, plan.qp_num
             memory = Memory.register(device, plan.region)
-            qp = device.connected(memory.pd, plan)
+            assert plan.mrc is not None
+            if plan.mrc.setup:
+                qp = device.made(memory.pd, plan)
+                self._introducing.add(plan, qp.qp)
+                self._unconnected.add(key)
+            else:
+                qp = device.connected(memory.pd, plan)
         else:
             device = self._devices[plan.port]
             key = plan.port, plan.qp_num
@@ -109,12 +118,17 @@ class Workload:
     def start(self, now: Ns) -> None:
         """Let work begin that waits for nothing, or only for its time."""
         self._connecting.start(now)
+        self._introducing.start(now)
         self._ready = dict(self.requesters)
 
     def release(self, item: int) -> None:
         """Take note that `item` of the workload list is complete, on every flow it has."""
         self._released.add(item)
         self._ready = dict(self.requesters)
+
+    def hear(self, flow: str, role: str, says: str, now: Ns) -> None:
+        """Take what a flow's other end says of itself."""
+        self._introducing.hear(flow, role, says, now)
 
     def post(self, flow: str, work: WorkPlan, now: Ns) -> bool:
         """Add work to a flow; False if this node has no end of it.
@@ -152,12 +166,15 @@ class Workload:
     def deadline(self) -> Ns | None:
         """When planned work wants to begin, or a message wants to be said again; or None."""
         soonest = min(self._waiting.values()) if self._waiting else None
-        due = self._connecting.deadline
-        return due if soonest is None or (due is not None and due < soonest) else soonest
+        for due in (self._connecting.deadline, self._introducing.deadline):
+            if due is not None and (soonest is None or due < soonest):
+                soonest = due
+        return soonest
 
     def expire(self, now: Ns) -> None:
         """Let work begin whose time has come, and who connects wait no longer."""
         self._connecting.expire(now)
+        self._introducing.expire(now)
         for key, at in [*self._waiting.items()]:
             if at <= now:
                 del self._waiting[key]
@@ -200,11 +217,12 @@ class Workload:
         if self._nic is not None:
             for told in self._nic.events(self.chronicle, now):
                 self._take(NIC, told, now)
-        if self._connecting.is_used:
+        if self._unconnected:
             self._look_for_connected(now)
 
     def _look_for_connected(self, now: Ns) -> None:
-        for port, qp_num, why in self._connecting.settled(now):
+        introduced = ((NIC, *settled) for settled in self._introducing.settled())
+        for port, qp_num, why in chain(self._connecting.settled(now), introduced):
             key = port, qp_num
             self._unconnected.discard(key)
             if why:

@@ -27,6 +27,7 @@ from netem.capture.runfolder import RunFolder, open_log
 from netem.capture.sniff import Sniffer, fork_sniffer
 from netem.capture.spool import seal
 from netem.host.coordinator import Coordinator
+from netem.host.events import ITEM_DONE, SETUP
 from netem.impair.ports import kernel_shares
 from netem.impair.schedule import comes_back, fates
 from netem.kernel.capabilities import missing
@@ -265,8 +266,16 @@ class _Conductor:
             details.pop("node", None)
             self._events.add(at, client.node, kind, details)
             self._events.flush()
-            if kind == "item_done":
+            if kind == ITEM_DONE:
                 await self._item_done(details["flow"], details["item"])
+            elif kind == SETUP:
+                await self._pass_on(client.node, details)
+
+    async def _pass_on(self, speaker: str, said: Mapping[str, Any]) -> None:
+        """Carry what one end of a flow says to the node of the other."""
+        for name in self._coordinator.ends(said["flow"]) - {speaker}:
+            if (client := self._clients.get(name)) is not None:
+                await self._call(client, "hear", said)
 
     async def _item_done(self, flow: str, item: int) -> None:
         await self._go_on(self._coordinator.item_done(flow, item))
@@ -285,12 +294,15 @@ class _Conductor:
 
     async def _tell_all(self, do: str, **fields: int) -> None:
         for client in tuple(self._clients.values()):
-            try:
-                await client.call(do, **fields)
-            except ControlError as error:
-                # else it was told to stop, or killed, in the meantime
-                if not self._stopping and client.node not in self._deaths:
-                    self._fail(str(error))
+            await self._call(client, do, fields)
+
+    async def _call(self, client: NodeClient, do: str, fields: Mapping[str, Any]) -> None:
+        try:
+            await client.call(do, **fields)
+        except ControlError as error:
+            # else it was told to stop, or killed, in the meantime
+            if not self._stopping and client.node not in self._deaths:
+                self._fail(str(error))
 
     # -- lives -----------------------------------------------------------------------------
 

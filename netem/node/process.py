@@ -35,6 +35,7 @@ from netem.node.build import Builder, NodeConfig, build, names
 from netem.node.control import ControlServer, listen
 from netem.node.requests import (
     Fault,
+    Hear,
     Hello,
     Impair,
     Post,
@@ -170,7 +171,7 @@ class NodeProcess:
                 self._order(request)
                 return {}
 
-    def _order(self, request: Start | Fault | Post | Release) -> None:
+    def _order(self, request: Start | Fault | Post | Release | Hear) -> None:
         """Do what has no answer but that it was done."""
         match request:
             case Start(at=at):
@@ -179,6 +180,9 @@ class NodeProcess:
                 self._add_fault(fault)
             case Post():
                 self._post(request)
+            case Hear(flow=flow, role=role, says=says):
+                self._machine.hear(flow, role, says, self._driver.now())
+                self._driver.nudge()
             case Release(item=item):
                 self._machine.release(item, self._driver.now())
                 self._driver.nudge()

@@ -6,7 +6,7 @@ range are refused with the path of the field, by msgspec and by `fields_of` belo
 """
 
 from math import isfinite
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -118,12 +118,20 @@ class Release(Call, frozen=True, kw_only=True, tag="release"):
     item: Annotated[int, Meta(ge=0)]
 
 
+class Hear(Call, frozen=True, kw_only=True, tag="hear"):
+    """The end of `flow` with that role has said something: a `setup` of another's events."""
+
+    flow: str
+    role: Literal["requester", "responder"]
+    says: str
+
+
 class Stats(Call, frozen=True, kw_only=True, tag="stats"):
     """The report of this moment."""
 
 
-Request = Hello | Start | Stop | Impair | Fault | Post | Release | Stats
-CALLS = ("hello", "start", "stop", "impair", "fault", "post", "release", "stats")
+Request = Hello | Start | Stop | Impair | Fault | Post | Release | Hear | Stats
+CALLS = ("hello", "start", "stop", "impair", "fault", "post", "release", "hear", "stats")
 
 
 class _Identified(Struct):

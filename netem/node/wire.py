@@ -45,6 +45,9 @@ class Wire:
     def release(self, _item: int, _now: Ns, /) -> None:
         """Take note of nothing: a wire has no work of its own."""
 
+    def hear(self, _flow: str, _role: str, _says: str, _now: Ns, /) -> None:
+        """Take note of nothing."""
+
     def post(self, _flow: str, _work: WorkPlan, _now: Ns, /) -> bool:
         return False
 

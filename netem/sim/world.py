@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from netem.host.coordinator import Coordinator
-from netem.host.events import ITEM_DONE, Fields
+from netem.host.events import ITEM_DONE, SETUP, Fields
 from netem.host.host import Host
 from netem.host.sampled import SampledHost
 from netem.impair.departure import NO_META, Fate, FrameMeta, remark
@@ -552,10 +552,21 @@ class _World:
                 directions[direction] = None
         for at, event, fields in machine.events():
             self._events.append(SimEvent(at, actor.name, event, fields))
+            if event == SETUP:
+                self._pass_on(actor, fields, again, now)
             if event != ITEM_DONE:
                 continue
             done = self._coordinator.item_done(str(fields["flow"]), int(fields["item"]))
             self._release_items(done, again, now)
+
+    def _pass_on(self, speaker: Actor, said: Fields, again: dict[Actor, None], now: Ns) -> None:
+        """Carry what one end of a flow says to the other, out of band: it takes no time."""
+        flow, role, says = (str(said[key]) for key in ("flow", "role", "says"))
+        for name in sorted(self._ends[flow] - {speaker.name}):
+            other = self._actors[name]
+            if not other.is_dead and isinstance(other.machine, Host | Nic):
+                other.machine.hear(flow, role, says, now)
+                again[other] = None
 
     def _carry(self, direction: Direction, frame: ReadBuffer, at: Ns, meta: FrameMeta) -> bool:
         """Let a frame into a link that is certain at `at`, which may lie ahead.

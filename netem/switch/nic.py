@@ -62,6 +62,9 @@ class Nic:
     def release(self, item: int, now: Ns) -> None:
         self._host.release(item, now)
 
+    def hear(self, flow: str, role: str, says: str, now: Ns) -> None:
+        self._host.hear(flow, role, says, now)
+
     def post(self, flow: str, work: WorkPlan, now: Ns) -> bool:
         return self._host.post(flow, work, now)
 

@@ -105,6 +105,9 @@ class Switch:
     def release(self, item: int, now: Ns) -> None:
         """Take note of nothing: a switch has no work of its own."""
 
+    def hear(self, flow: str, role: str, says: str, now: Ns) -> None:
+        """Take note of nothing: no flow ends here."""
+
     def post(self, flow: str, work: WorkPlan, now: Ns) -> bool:
         """Return False: no flow ends here."""
         del flow, work, now

@@ -80,6 +80,7 @@ class MrcPlans:
             there=there,
             back=back,
             readings=spec.both_readings[0],
+            setup=spec.connect == "setup",
             base_rtt=spec.base_rtt or self._longest_rtt(spec, pairs),
             rate=spec.rate or rate,
             linear=spec.linear,
@@ -168,6 +169,9 @@ def problems(
             break
     if "ipv4" in families and spec.ev_format != "udp16":
         yield f"{where}.ev_format: IPv4 has room for udp16 only; write it, or family: ipv6"
+    splits = {readings.ev_split for readings in spec.both_readings}
+    if spec.ev_format == "udp16" and "label_low" in splits:
+        yield f"{where}.readings.ev_split: udp16 is in the UDP source port alone; leave it out"
     if spec.rate is None and None in rates:
         yield f"{where}.rate: a link of the hosts has no rate; write rate, or one there"
     if len(planes) > spec.paths:

@@ -144,6 +144,7 @@ class MrcPlan(Frozen, frozen=True):
     there: tuple[MrcTemplate | None, ...] = ()  # srv6: by plane, to the peer
     back: tuple[MrcTemplate | None, ...] = ()  # ... and from it
     readings: MrcReadings = MrcReadings()
+    setup: bool = False  # both ends introduce themselves when the run begins: mrc.md 12.7
     linear: int = 7  # expiries of the retransmission timer at one interval
     exponential: int = 7
     min_active: int | None = None  # None: a quarter

@@ -34,6 +34,7 @@ from wire.mrc.options import PORTS
 
 Ecn = Literal["off", "ect0", "ect1"]
 Kind = Literal["rc", "mrc"]
+Connect = Literal["given", "cm", "setup"]
 EvFormatName = Literal["stev32", "udp16", "srv6"]
 
 
@@ -42,7 +43,7 @@ class TransportSpec(Spec, frozen=True, kw_only=True):
 
     kind: Annotated[Kind, OneOf(("rc", "mrc"), not_yet=("uc", "ud"))] = "rc"
     mtu: Annotated[int, OneOf((256, 512, 1024, 2048, 4096))] = 1024
-    connect: Annotated[Literal["given", "cm"], OneOf(("given", "cm"))] = "given"
+    connect: Annotated[Connect, OneOf(("given", "cm"))] = "given"
     timeout: Annotated[
         int, Whole(0, 31, "4.096us x 2^n: 14 is 67.1ms, 10 is 4.19ms; 0 waits for ever")
     ] = 14
@@ -103,6 +104,7 @@ class MrcSpec(TransportSpec, frozen=True, kw_only=True):
 
     kind: Annotated[Kind, OneOf(("mrc",))] = "mrc"
     mtu: Annotated[int, OneOf((256, 512, 1024, 2048, 4096))] = 4096
+    connect: Annotated[Connect, OneOf(("given", "setup"))] = "given"
     timeout: Annotated[int, Whole(0, 24, "1.024us x 2^n: 8 is 262us, 10 is 1.05ms")] = 8
     linear: Annotated[int, Whole(0, 7, "expiries at that interval")] = 7
     exponential: Annotated[int, Whole(0, 25, "then expiries that double it; 25: for ever")] = 7
@@ -134,7 +136,7 @@ class MrcSpec(TransportSpec, frozen=True, kw_only=True):
 
 
 _OWN = set(keys_of(MrcSpec)) - set(keys_of(TransportSpec))
-_OF_MRC = _OWN | {"kind", "mtu", "timeout"}
+_OF_MRC = _OWN | {"kind", "mtu", "timeout", "connect"}
 
 
 @dataclass(frozen=True, slots=True)

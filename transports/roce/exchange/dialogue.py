@@ -57,13 +57,16 @@ class Dialogue(Generic[Event]):
 
     def feed(self, data: ReadBuffer) -> None:
         """Take bytes of the peer, in any portions. Keeps no view of them."""
-        if self.is_over:
-            return
-        self._heard += data
-        if len(self._heard) > MAX_WAITING:
-            self._fail(f"{len(self._heard)} bytes came while {self._where()}")
-            return
-        self._continue()
+        view = memoryview(data)
+        while view and not self.is_over:
+            room = MAX_WAITING - len(self._heard)
+            if not room:
+                came = len(self._heard) + len(view)
+                self._fail(f"{came} bytes came while {self._where()}")
+                return
+            self._heard += view[:room]
+            view = view[room:]
+            self._continue()
 
     def closed(self) -> None:
         """Take note that the peer will say nothing more."""
