@@ -46,7 +46,6 @@ class _End:
     mrc: MrcPlan
     qp: QueuePair
     setup: Setup
-    due: Ns | None = None  # when patience ends; None: not begun, or over
 
 
 class Introducing:
@@ -56,6 +55,8 @@ class Introducing:
         self._chronicle = chronicle
         self._dilation = dilation
         self._ends: dict[tuple[str, str], _End] = {}  # by flow and role
+        self._open: dict[tuple[str, str], _End] = {}  # those that are not over
+        self._due: Ns = 0  # when patience ends
         self._settled: deque[tuple[int, str]] = deque()
 
     def add(self, plan: QpPlan, qp: QueuePair) -> None:
@@ -63,14 +64,14 @@ class Introducing:
         assert plan.mrc is not None
         ours = _parameters(plan, plan.mrc, self._dilation)
         setup = Setup(_SPEAKS[plan.role], ours)
-        self._ends[plan.flow, plan.role] = _End(plan, plan.mrc, qp, setup)
+        end = _End(plan, plan.mrc, qp, setup)
+        self._ends[plan.flow, plan.role] = self._open[plan.flow, plan.role] = end
 
     def start(self, now: Ns) -> None:
         """Let the requesters speak; from now on nobody waits for ever."""
-        for end in self._ends.values():
-            if not end.setup.is_over:
-                end.due = now + TIMEOUT // self._dilation
-                self._attend(end, now)
+        self._due = now + TIMEOUT // self._dilation
+        for end in tuple(self._open.values()):
+            self._attend(end, now)
 
     def hear(self, flow: str, role: str, says: str, now: Ns) -> None:
         """Take a message that the flow's end of this role has said."""
@@ -95,7 +96,7 @@ class Introducing:
                 setup.refuse(str(error))
             else:
                 setup.proceed()
-        if setup.failure is not None and end.qp.state is not QpState.ERROR:
+        if setup.failure is not None and (plan.flow, plan.role) in self._open:
             end.qp.modify(QpState.ERROR, now)
             self._over(end, setup.failure)
         for data in setup.writes():
@@ -103,7 +104,7 @@ class Introducing:
             self._chronicle.add(now, SETUP, flow=plan.flow, role=plan.role, says=says)
 
     def _over(self, end: _End, why: str) -> None:
-        end.due = None
+        del self._open[end.plan.flow, end.plan.role]
         self._settled.append((end.plan.qp_num, why))
 
     def settled(self) -> Iterator[tuple[int, str]]:
@@ -113,16 +114,15 @@ class Introducing:
 
     @property
     def deadline(self) -> Ns | None:
-        return min(
-            (end.due for end in self._ends.values() if end.due is not None), default=None
-        )
+        return self._due if self._open and self._due else None
 
     def expire(self, now: Ns) -> None:
         """Wait no longer for who has not answered."""
-        for end in self._ends.values():
-            if end.due is not None and end.due <= now:
-                end.setup.refuse("the other end did not answer within 5 s of the wall's clock")
-                self._attend(end, now)
+        if self.deadline is None or now < self._due:
+            return
+        for end in tuple(self._open.values()):
+            end.setup.refuse("the other end did not answer within 5 s of the wall's clock")
+            self._attend(end, now)
 
 
 def _parameters(plan: QpPlan, mrc: MrcPlan, dilation: int) -> SetupParameters:

@@ -50,7 +50,7 @@ class EntropyReader:
                 f"ev field {wrong[0]!r}: legal with {form} are {', '.join(layout)}"
             )
         self._has_label = form == "stev32"
-        self._label_high = split == "label_high"
+        self._label_high = self._has_label and split == "label_high"
         self._fields = tuple(layout[name] for name in fields)
         # A field that udp16 does not have reads as 0 over IPv4.
         self._ipv4_fields = tuple(UDP16.get(name, Field(0, 0)) for name in fields)
@@ -64,6 +64,8 @@ class EntropyReader:
         if len(frame) >= at + _PLAIN.size:
             word, next_header, port = _PLAIN.unpack_from(frame, at)
             if word >> 28 == 6 and next_header == Protocol.UDP:
+                if self._label_high:  # nearly always
+                    return _read(self._fields, (word & 0xFFFF) << 16 | port)
                 return _read(self._fields, self._value(word, port))
         found = parse(frame[at:])
         assert found is not None
