@@ -1,8 +1,8 @@
 """Each row of the field reports that is about hosts or fabrics has a test that names it.
 
 Sections 1 (RoCE v2 on the wire), 2 (addresses, GIDs, ports, classes), 3 (congestion, PFC,
-trimming), 5 (SRv6), 7 (capture and decoding) and 8 (impairment). A test names a row in its
-name (`test_c02_...`) or in its docstring.
+trimming), 4 (several paths), 5 (SRv6), 7 (capture and decoding) and 8 (impairment). A test
+names a row in its name (`test_c02_...`) or in its docstring.
 """
 
 import re
@@ -12,7 +12,7 @@ import pytest
 
 TESTS = Path(__file__).parent
 FIELD_REPORTS = TESTS.parents[1] / "shared" / "cases" / "field-reports.md"
-SECTIONS = {"1": "R", "2": "G", "3": "C", "5": "S", "7": "P", "8": "I"}
+SECTIONS = {"1": "R", "2": "G", "3": "C", "4": "M", "5": "S", "7": "P", "8": "I"}
 # Their tests are named for rows of the conformance list, whose letters are the same.
 OF_ANOTHER_LIST = {
     *("test_responder.py", "test_requester.py", "test_probes.py", "test_life.py"),
@@ -42,7 +42,7 @@ def test_every_row_is_named_by_a_test():
     named = set()
     for path in TESTS.rglob("test_*.py"):
         if path != Path(__file__) and path.name not in OF_ANOTHER_LIST:
-            names = re.findall(r"\b[RCSIPG]\d\d\b|(?<=_)[rcsipg]\d\d(?=_)", path.read_text())
+            names = re.findall(r"\b[RCSIPGM]\d\d\b|(?<=_)[rcsipgm]\d\d(?=_)", path.read_text())
             named |= {one.upper() for one in names}
     found = rows()
     assert len(found) > 60
