@@ -55,7 +55,9 @@ def running(folder: Path):
     try:
         _ip("-n", name, "link", "set", "lo", "up")
         # Not `ip netns exec`: it hides the cgroup mounts, and the daemon refuses to start.
-        command = ["nsenter", f"--net={namespace}", "dockerd", "-H", f"unix://{socket}"]
+        # It ends with the tests, however they end.
+        command = ["setpriv", "--pdeathsig", "TERM", "nsenter", f"--net={namespace}"]
+        command += ["dockerd", "-H", f"unix://{socket}"]
         command += ["--data-root", folder / "data", "--exec-root", folder / "exec"]
         command += ["--pidfile", pid, "--bip", "198.18.0.1/24"]
         command += ["--ipv6", "--fixed-cidr-v6", "fd00:d0::/64"]
