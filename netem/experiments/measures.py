@@ -12,6 +12,7 @@
     slowest, fastest goodput of a flow
     most_lost        packets that one queue pair sent again
     lost_in          packets sent again in the piece
+    missing_in       of these, all but the trimmed ones: what had been lost, or was taken for it
 
 What is over time is as fine as the lab's `sample`. What came to memory is seen of MRC alone.
 """
@@ -183,6 +184,16 @@ def _found_after(record: Record, what: Measure, span: _Span) -> float | None:
     return longest
 
 
+def _missing_in(record: Record, what: Measure, span: _Span) -> float | None:
+    del what
+    return sum(
+        row.event == "retransmission"
+        and span[0] <= row.at <= span[1]
+        and "NACK TRIMMED" not in str(row.fields["why"])
+        for row in record.events
+    )
+
+
 def _lost_in(record: Record, what: Measure, span: _Span) -> float | None:
     del what
     return sum(
@@ -238,6 +249,7 @@ _OWN: dict[str, Callable[[Record, Measure, _Span], float | None]] = {
     "found_after": _found_after,
     "last_retired": _last_retired,
     "lost_in": _lost_in,
+    "missing_in": _missing_in,
     "latency": _latency,
     "spread": _spread,
     "slowest": _slowest,

@@ -113,6 +113,20 @@ def test_a_page_keeps_what_it_says_of_experiments_that_were_not_run(case):
     assert page([other, worse]) == new != both
 
 
+def test_what_was_trimmed_is_sent_again_and_not_missing():
+    why = [
+        "L1: NACK TRIMMED",
+        "L4: no answer in 262 us",
+        "L1: NACK TRIMMED_LASTHOP",
+        "L3: 9 out",
+    ]
+    rows = [row(at * US, "retransmission", qp=1, why=one) for at, one in enumerate(why)]
+    run = record("a", 1, 1000, rows)
+    assert measure(run, Measure(run="a", metric="lost_in")) == 4
+    assert measure(run, Measure(run="a", metric="missing_in")) == 2
+    assert measure(run, Measure(run="a", metric="missing_in", between=("2us", "end"))) == 1
+
+
 def test_bars_are_relative_and_nothing_is_a_dot():
     assert sparkline([0, 1, 4, 8], 8) == "·▂▅█"
 
