@@ -48,6 +48,10 @@ class NotationError(Exception):
         super().__init__(f"{source}, line {line}: {what}")
 
 
+class WordError(ValueError):
+    """A line names something that the vocabulary does not have."""
+
+
 class Words(NamedTuple):
     """A name and its fields; a field without a value is 1."""
 

@@ -11,7 +11,7 @@ from typing import Self
 
 from netem.analysis.reader import read_capture
 from netem.conform.notation import NotationError, Relative, Value, parse_words
-from netem.conform.vocabulary import CODES, RESPONSES, fields_of, name_of
+from netem.conform.roce_hearing import CODES, RESPONSES, fields_of, name_of
 from wire.codec import DecodeError
 from wire.roce.packet import RocePacket, locate
 

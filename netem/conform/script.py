@@ -10,9 +10,9 @@ from netem.conform.endpoint import (
     StageError,
     UnsupportedError,
 )
-from netem.conform.notation import Case, Step, Value, Words, duration
+from netem.conform.notation import Case, Step, Value, WordError, Words, duration
 from netem.conform.pattern import pattern
-from netem.conform.vocabulary import AnyHeard, WordError, differs, hear, rules_broken, say, show
+from netem.conform.vocabulary import AnyHeard, differs, hear, rules_broken, say, show
 from wire.codec import DecodeError
 
 _MOST_FRAMES = 4096  # of one step: an endpoint that never falls silent

@@ -16,9 +16,8 @@ from pathlib import Path
 from netem.conform.clauses import Clause, Strength, clause
 from netem.conform.diary import Diary
 from netem.conform.endpoint import EndedError, StageError, Target, UnsupportedError, Wants
-from netem.conform.notation import Case, NotationError, parse
+from netem.conform.notation import Case, NotationError, WordError, parse
 from netem.conform.script import Played, Verdict, play
-from netem.conform.vocabulary import WordError
 from wire.pcapng import enhanced_packet, interface_block, section_header
 
 _EPOCH = 1_700_000_000_000_000_000  # of captures in virtual time: no host fact enters them
