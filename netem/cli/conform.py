@@ -38,9 +38,15 @@ class _Wish:
 )
 @click.option("--iface", default="", help="Where an address is reached; needs CAP_NET_RAW.")
 @click.option(
-    "--by", "tool", default="ib_write_bw", show_default=True, help="perftest's server there."
+    "--by",
+    "tool",
+    default="ib_write_bw",
+    show_default=True,
+    help="How it is joined: perftest's server there, or cm.",
 )
-@click.option("--port", default=18515, show_default=True, help="Its TCP port.")
+@click.option(
+    "--port", default=0, help="Its port: of TCP (18515), with cm that of rdma_cm (7174)."
+)
 @click.option(
     "--filter", "patterns", multiple=True, metavar="GLOB", help="Cases or clauses: 'roce/R*'."
 )
@@ -79,8 +85,9 @@ def command(
 
     A scripted peer sends, and looks at what it is answered. Targets: sim, our machine in
     virtual time; node, a node of ours on sockets; rxe, Linux's Soft-RoCE in a guest; or an
-    address that --iface reaches, where a server of perftest runs in a loop. Each case leaves a
-    folder with its capture and its story. Exit code 1 where a clause that says MUST is broken.
+    address that --iface reaches, where a server of perftest runs in a loop, or one of rdma_cm
+    listens (--by cm). Each case leaves a folder with its capture and its story. Exit code 1
+    where a clause that says MUST is broken.
 
     Example:  fabriclab conform --filter 'roce/R*' --markdown matrix.md
     """

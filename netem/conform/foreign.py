@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from ipaddress import ip_address
+from typing import NamedTuple
 
 import trio
 
@@ -57,18 +58,18 @@ _RIGHTS = {
 class ForeignTarget:
     """An endpoint at an address. Made by `open_foreign`."""
 
-    def __init__(self, address: str, own: str, tool: str, port: int, wire: SocketWire) -> None:
-        self.name = address
-        self._own = ip_address(own).packed
+    def __init__(self, reached: "Reached", tool: str, port: int) -> None:
+        self.name = reached.address
+        self._own = reached.ips[0]
         self._tool = tool
         self._port = port
-        self._wire = wire
-        self.macs = b"", b""  # ours, theirs
+        self._wire = reached.wire
+        self._macs = reached.macs
 
     @contextmanager
     def session(self, case: Case, wants: Wants, number: int) -> Iterator[Session]:
         self._check(case, wants)
-        ours = Side(self.macs[0], self._own, 0x100000 + number, PEER_VA, PEER_KEY)
+        ours = Side(self._macs[0], self._own, 0x100000 + number, PEER_VA, PEER_KEY)
         with _connected(self.name, self._port) as stream:
             theirs, mtu = _exchange(stream, ours, wants, TOOLS[self._tool])
             if mtu != wants.mtu:
@@ -76,7 +77,7 @@ class ForeignTarget:
             remote = ip_of(theirs.gid)
             if remote != ip_address(self.name).packed:
                 raise StageError("joining", f"its queue pair is at GID {theirs.gid.hex()}")
-            side = Side(self.macs[1], remote, theirs.qpn, theirs.va, theirs.r_key)
+            side = Side(self._macs[1], remote, theirs.qpn, theirs.va, theirs.r_key)
             self._wire.forget()
             yield Session(Joined(wants, ours, side), self._wire, NoApplication(), is_real=True)
 
@@ -107,44 +108,63 @@ class NoApplication:
     untold = frozenset({"completion", "COMM_EST", "SQ_DRAINED"})
 
     def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:  # noqa: ARG002
-        raise _nobody()
+        raise nobody()
 
     def connect(self, peer: Mapping[str, int | str]) -> None:  # noqa: ARG002
-        raise _nobody()
+        raise nobody()
 
     def act(self, name: str, fields: Mapping[str, Value]) -> Mapping[str, int]:  # noqa: ARG002
-        raise _nobody()
+        raise nobody()
 
     def told(self) -> list[Mapping[str, Value]]:
         return []
 
     def memory(self, at: int, size: int) -> bytes:  # noqa: ARG002
-        raise _nobody()
+        raise nobody()
 
     def close(self) -> None:
         """Hold nothing."""
 
 
-def _nobody() -> UnsupportedError:
+def nobody() -> UnsupportedError:
+    """Return what is raised where somebody would have to be asked."""
     return UnsupportedError("nobody can be asked what happened there")
 
 
 @contextmanager
 def open_foreign(address: str, interface: str, tool: str, port: int) -> Iterator[ForeignTarget]:
     """Look for the endpoint. StageError where it is not reached, OSError without rights."""
+    with open_wire(address, interface) as reached:
+        yield ForeignTarget(reached, tool, port)
+
+
+class Reached(NamedTuple):
+    """An address, and how it is reached; of pairs ours is the first."""
+
+    address: str
+    ips: tuple[bytes, bytes]
+    macs: tuple[bytes, bytes]
+    wire: SocketWire
+
+
+@contextmanager
+def open_wire(address: str, interface: str) -> Iterator[Reached]:
+    """Open the way to an address.
+
+    StageError where it is not reached, OSError without rights.
+    """
     own = _own_address(address, interface)
     with ExitStack() as stack:
         sock = stack.enter_context(PacketSocket(interface))
         # Heard by nobody: without it the kernel would tell the peer that nobody is there.
         stack.enter_context(UdpSocket(own, UDP_PORT, trains=False, buffer=0))
         wire = SocketWire(sock, patience=_PATIENCE, quiet=_QUIET)
-        target = ForeignTarget(address, own, tool, port, wire)
         try:
             theirs = trio.run(mac_of, address, interface)
         except KernelError as error:
             raise StageError("finding its MAC", str(error)) from error
-        target.macs = interface_of("", interface).mac, theirs
-        yield target
+        ips = ip_address(own).packed, ip_address(address).packed
+        yield Reached(address, ips, (interface_of("", interface).mac, theirs), wire)
 
 
 def _own_address(address: str, interface: str) -> str:

@@ -5,9 +5,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from ipaddress import ip_address
 
+from netem.conform import cm_words
 from netem.conform.box import boxed
 from netem.conform.endpoint import Target
 from netem.conform.foreign import PORT, TOOLS, open_foreign
+from netem.conform.foreign_cm import open_by_cm
 from netem.conform.guest import open_guest, prepare
 from netem.conform.node import open_node
 from netem.conform.sim import SimTarget
@@ -15,6 +17,7 @@ from netem.kernel.capabilities import require_host
 
 Judge = Callable[[AbstractContextManager[Target]], int]
 
+CM = "cm"
 OURS = ("sim", "node", "rxe")
 
 
@@ -29,7 +32,7 @@ class Whom:
     name: str
     interface: str = ""  # of this namespace; for an address
     tool: str = "ib_write_bw"
-    port: int = PORT
+    port: int = 0  # of TCP, or with CM of rdma_cm; 0: perftest's, rping's
 
     def check(self) -> None:
         """Raise NoTargetError for what cannot be meant."""
@@ -44,8 +47,10 @@ class Whom:
             ) from None
         if not self.interface:
             raise NoTargetError(f"--target {self.name} wants --iface: eth1, for example")
-        if self.tool not in TOOLS:
-            raise NoTargetError(f"--by {self.tool}: legal is {', '.join(TOOLS)}")
+        if self.tool not in {*TOOLS, CM}:
+            raise NoTargetError(f"--by {self.tool}: legal is {', '.join(TOOLS)}, {CM}")
+        if not 0 <= self.port <= 0xFFFF:
+            raise NoTargetError(f"--port {self.port}: legal is 1 to 65535")
 
 
 def reach(whom: Whom, judge: Judge) -> int:
@@ -56,7 +61,10 @@ def reach(whom: Whom, judge: Judge) -> int:
     if whom.name == "sim":
         return judge(nullcontext(SimTarget()))
     if whom.name not in OURS:
-        return judge(open_foreign(whom.name, whom.interface, whom.tool, whom.port))
+        if whom.tool == CM:
+            port = whom.port or cm_words.PORT
+            return judge(open_by_cm(whom.name, whom.interface, port))
+        return judge(open_foreign(whom.name, whom.interface, whom.tool, whom.port or PORT))
     require_host()
     if whom.name == "rxe":
         prepare()
