@@ -1,4 +1,9 @@
-"""Each disputed point in both readings, end to end; two ends that differ are told in words."""
+"""Each disputed point in both readings, end to end; two ends that differ are told in words.
+
+Points that a talk need not come to have a set-up of their own in which it does.
+"""
+
+from dataclasses import replace
 
 import pytest
 
@@ -6,9 +11,12 @@ from tests.transports.mrc.script import MTU, Dialogue, ack, sack
 from tests.transports.mrc.world import SUCCESS, Trouble, World
 from transports.clock import MS, US
 from transports.mrc.config import AckMsn, OorPolicy, QpConfig
-from transports.mrc.events import EvProbed, Mismatch, PeerPorts
-from transports.mrc.paths import EvState, PathsConfig
+from transports.mrc.events import EvProbed, Mismatch, PeerPorts, Retransmitted
+from transports.mrc.paths import EvState, LossRule, PathEvent, PathsConfig
+from wire.mrc.opcodes import WRITES, MrcOpcode
 from wire.mrc.options import BthBitOrder, EvSplit, WireOptions
+from wire.mrc.packet import MrcPacket
+from wire.mrc.reliability import NackReason, PathVerdict
 
 READINGS = [
     WireOptions(udp_dport=4971),
@@ -44,12 +52,10 @@ def talk(world):
 
 CONFIGS = [
     QpConfig(),
-    QpConfig(oor_policy=OorPolicy.DROP),
     QpConfig(ack_msn=AckMsn.LAST),
     QpConfig(timestamps=False),
     QpConfig(service_time=True),
     QpConfig(trimming=False, trim_nack=False),
-    QpConfig(always_skip_run=64),
 ]
 
 
@@ -72,6 +78,95 @@ def test_both_readings_run_end_to_end(options, config):
     assert {told.mask for told in one.told(PeerPorts)} == {0b01, 0b11}
     assert one.told(EvProbed)[-1].rtt is not None
     assert not one.told(Mismatch) + two.told(Mismatch)
+
+
+def said(world, host, opcode):
+    """What an end said with an opcode, taken apart."""
+    sent = [out for _, out in world.ends[host].sent if out.opcode is opcode]
+    return [MrcPacket.unpack(out.packet[48:-4]) for out in sent]
+
+
+def arrives_whole(world, size):
+    """WRITE so many bytes in one message, and see that they are there."""
+    one, two = world.ends
+    world.fill()
+    world.write(1, 0, size)
+    world.run_until_done(1)
+    assert one.done() == [(1, SUCCESS)]
+    assert two.region.view[:size] == one.source.view[:size]
+
+
+@pytest.mark.parametrize("policy", OorPolicy)
+def test_what_comes_from_beyond_the_window_in_both_readings(policy):
+    """3.14: `oor_policy`. The requestor takes the window for twice what it is."""
+    world = World(2, mtu=256, mpr=1, config=QpConfig(oor_policy=policy), keep_sent=True)
+    world.ends[0].qp.requestor.window.mpr = 2
+    world.links[0].drop_next.append(lambda out: out.opcode in WRITES)
+    arrives_whole(world, 200 * 256)
+    reasons = [nack.neth.reason for nack in said(world, 1, MrcOpcode.NACK)]
+    dropped = world.ends[1].device.counters().get("refused_out_of_window", 0)
+    if policy is OorPolicy.NACK:
+        assert set(reasons) == {NackReason.PSN_OOR_WINDOW}
+        assert dropped == 0
+    else:
+        assert not reasons
+        assert dropped > 0
+
+
+@pytest.mark.parametrize("run", [None, 3])
+def test_a_path_that_always_marks_in_both_readings(run):
+    """12.8: `always_skip_run`. Every packet of one EV is marked, and of no other."""
+    world = World(2, config=QpConfig(always_skip_run=run), keep_sent=True)
+    bad = world.ends[0].qp.paths.active[1]
+    world.links[0].marked_evs.add(bad)
+    arrives_whole(world, 400 * MTU)
+    verdicts = {sack.seth.verdict for sack in said(world, 1, MrcOpcode.SACK)}
+    retired = {
+        event.ev for event in world.ends[0].told(PathEvent) if event.new is EvState.ASSUMED_BAD
+    }
+    assert PathVerdict.SKIP_ONCE in verdicts
+    assert (PathVerdict.ALWAYS_SKIP in verdicts) is (run is not None)
+    assert retired == ({bad} if run else set())
+
+
+@pytest.mark.parametrize(
+    ("off", "rules"),
+    [
+        (set(), {LossRule.L2}),
+        ({LossRule.L2}, {LossRule.L3}),
+        ({LossRule.L2, LossRule.L3}, {LossRule.L5}),
+    ],
+)
+def test_a_loss_with_each_of_the_loss_rules(off, rules):
+    """12.8: `loss_rules`. One packet is lost: the first rule that is left finds it."""
+    config = QpConfig(loss_rules=frozenset(LossRule) - off)
+    world = World(2, Trouble(skew=0), mtu=256, config=config)
+    world.links[0].drop_next.append(lambda out: out.opcode is MrcOpcode.WRITE_MIDDLE)
+    arrives_whole(world, 800 * 256)
+    assert {event.rule for event in world.ends[0].told(Retransmitted)} == rules
+
+
+@pytest.mark.parametrize(("is_good", "state"), [(False, EvState.SKIP), (True, EvState.GOOD)])
+def test_a_path_found_good_by_marked_probes_in_both_readings(is_good, state):
+    """3.14: `probe_skip_result`. A path without spares dies, comes back, and marks."""
+    world = World(2, keep_sent=True)
+    one = world.ends[0]
+    paths, [link, _] = one.qp.paths, world.links
+    paths.config = replace(paths.config, probe_skip_is_good=is_good)
+    bad = paths.active[1]
+    for ev in [ev for ev, now in paths.states() if now is EvState.SPARE]:
+        paths.deny(ev)
+    link.dead_evs.add(bad)
+    arrives_whole(world, 400 * MTU)
+    assert paths.state_of(bad) is EvState.ASSUMED_BAD
+    link.dead_evs.discard(bad)
+    link.marked_evs.add(bad)
+    world.run(world.now + 20 * MS, settled=lambda: paths.state_of(bad) is state)
+    back = [event for event in one.told(PathEvent) if event.ev == bad][-1]
+    assert (back.old, back.new) == (EvState.ASSUMED_BAD, state)
+    assert "probes in a row answered" in back.cause
+    answers = [sack for sack in said(world, 1, MrcOpcode.SACK) if sack.seth.entropy == bad]
+    assert {answer.seth.verdict for answer in answers[-3:]} == {PathVerdict.SKIP_ONCE}
 
 
 @pytest.mark.parametrize("options", READINGS[1:], ids=names)

@@ -102,12 +102,16 @@ class Trouble:
 
 @dataclass
 class Link:
-    """All paths in one direction. `dead_evs` and `dead_planes` swallow what enters."""
+    """All paths in one direction. `dead_evs` and `dead_planes` swallow what enters.
+
+    What enters `marked_evs` leaves with CE, probes too.
+    """
 
     rng: random.Random
     trouble: Trouble
     dead_evs: set = field(default_factory=set)
     dead_planes: set = field(default_factory=set)
+    marked_evs: set = field(default_factory=set)
     offered: int = 0
     lost: int = 0
     trimmed: int = 0
@@ -126,7 +130,7 @@ class Link:
         if self._loses(out, ev, is_write):
             self.lost += 1
             return
-        if is_write and rng.random() < trouble.mark:
+        if (is_write and rng.random() < trouble.mark) or ev in self.marked_evs:
             packet = marked(packet)
         queue = "data"
         if is_write and (taken(self.trim_next, out) or rng.random() < trouble.trim):
