@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from netem.experiments.crossing import Harmed, harmed, spares
 from netem.experiments.model import LABS, ExperimentError, Variant
 from netem.host.metrics import Figures, of_fabric, of_flows
 from netem.host.verdict import evaluate
@@ -40,7 +41,8 @@ class Record(NamedTuple):
     fabric: Figures
     counters: dict[str, dict[str, int]]  # by node
     events: list[SimEvent]
-    changes: list[Ns]  # when the lab file changed something
+    harmed: list[Harmed]  # paths over links that the lab file lets lose packets
+    spares: dict[tuple[str, object, object], int]  # by node, queue pair and plane, at the start
 
     def figures(self, flow: str | None) -> Figures:
         """Return the metrics that labs may expect, of all flows or of some."""
@@ -96,7 +98,8 @@ def record_of(plan: Plan, name: str, outcome: SimOutcome) -> Record:
         of_fabric(plan, outcome.reports, judged.links, judged.faults),
         {report.node: report.counters for report in outcome.reports},
         list(_kept(outcome.events)),
-        sorted({one.at for one in plan.changes} | {one.at for one in plan.events}),
+        harmed(plan),
+        spares(plan),
     )
 
 

@@ -1,11 +1,15 @@
 """Metrics of a run, beside those that a lab may expect: over time, and of paths.
 
-    gap              longest time in which nothing new came to memory
+    gap              longest time in which nothing new came to the memory of a host that a flow
+                     was on its way to: from its start, to its end
     goodput          of a piece of the run (`between`): what came to memory in it
     lowest_goodput   of the pieces of a bin's length: the least that came in one
     retired          how often paths were found bad
-    found_after      longest from a change of the lab, or a path's first use after it, until the
-                     path was found bad
+    found_after      longest use of a path over a link that loses: from that link's fault, or
+                     the path's first use after it, until it was found bad, or its flow's end
+    unheeded         packets sent again that were lost on such a path, which was still in use
+    unreplaced       paths found bad whose place no spare of the plane took, though it had one
+    blameless        paths found bad that lead over no link that loses
     last_retired     from the beginning of the piece to the last path that was found bad
     latency          half of the time from post to completion, mean of the flows' messages
     spread           of the goodputs of flows: largest less smallest, over their mean
@@ -21,6 +25,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
+from netem.experiments import paths
 from netem.experiments.conduct import Record
 from netem.experiments.model import ExperimentError, Measure, window
 from netem.topology import units
@@ -89,6 +94,13 @@ class Course:
         share = 1 - (self.times[after] - time) / self._every
         return before + max(0.0, share) * (self.sums[after] - before)
 
+    def moves(self) -> list[Ns]:
+        """Return the times at which the sum was found grown."""
+        sums = [0, *self.sums]
+        return [
+            at for at, (low, high) in zip(self.times, pairwise(sums), strict=True) if high > low
+        ]
+
     def rate(self, start: Ns, end: Ns) -> float:
         """Return the growth per second, in bits, if the sum is of bytes."""
         return (self.at(end) - self.at(start)) * 8 * S / (end - start) if end > start else 0.0
@@ -101,14 +113,15 @@ class Course:
             start += width
 
 
-def placed(record: Record, plane: int | None = None) -> Course:
-    """Return what came to the memories of all hosts, by all planes or one."""
+def placed(record: Record, plane: int | None = None, node: str | None = None) -> Course:
+    """Return what came to the memories of all hosts or one, by all planes or one."""
     rows = (
         (row.at, (row.node, row.fields["plane"]), int(row.fields["placed"]))
         for row in record.events
         if row.event == SAMPLE
         and "placed" in row.fields
         and plane in {None, row.fields["plane"]}
+        and node in {None, row.node}
     )
     return Course(rows, record.sample)
 
@@ -124,12 +137,25 @@ def sent(record: Record, flow: str) -> Course:
 
 
 def _gap(record: Record, what: Measure, span: _Span) -> float | None:
-    del what
-    course = placed(record)
-    known = zip(course.times, course.sums, strict=True)
-    moved = [at for (_, low), (at, high) in pairwise(known) if high > low]
-    inside = [at for at in moved if span[0] <= at <= span[1]]
-    return max((late - early for early, late in pairwise(inside)), default=None)
+    """Look at each host that data flows to, while it does, from end to end of the piece."""
+    if not placed(record).times:
+        return None
+    longest: Ns | None = None
+    for host in sorted({flow.target for flow in record.flows}):
+        flows = {
+            flow.flow
+            for flow in record.flows
+            if flow.target == host and (what.flow is None or flow.flow.startswith(what.flow))
+        }
+        ends = [one for one in record.ends if one.flow in flows and one.role == "requester"]
+        starts = [one.started or 0 for one in ends]
+        stops = [record.duration if one.finished is None else one.finished for one in ends]
+        start, end = max(span[0], min(starts, default=0)), min(span[1], max(stops, default=0))
+        if start < end:
+            inside = [at for at in placed(record, node=host).moves() if start < at < end]
+            gap = max(late - early for early, late in pairwise([start, *inside, end]))
+            longest = max(longest or 0, gap)
+    return longest
 
 
 def _goodput(record: Record, what: Measure, span: _Span) -> float | None:
@@ -141,47 +167,7 @@ def _lowest_goodput(record: Record, what: Measure, span: _Span) -> float | None:
     return min(placed(record).bins(span, units.parse_time(what.bin)), default=None)
 
 
-# -- paths -------------------------------------------------------------------------------------
-
-
-def retirements(record: Record, span: _Span) -> list[Ns]:
-    """Return when paths were found bad."""
-    return [
-        row.at
-        for row in record.events
-        if row.event == "ev_state"
-        and row.fields["new"] == "ASSUMED_BAD"
-        and span[0] <= row.at <= span[1]
-    ]
-
-
-def _retired(record: Record, what: Measure, span: _Span) -> float | None:
-    del what
-    return len(retirements(record, span))
-
-
-def _last_retired(record: Record, what: Measure, span: _Span) -> float | None:
-    del what
-    found = retirements(record, span)
-    return max(found) - span[0] if found else None
-
-
-def _found_after(record: Record, what: Measure, span: _Span) -> float | None:
-    """Return how long bad paths were in use: since a spare became one of them, or a change."""
-    del what
-    since: dict[tuple[str, object, object], Ns] = {}
-    longest: Ns | None = None
-    for row in record.events:
-        if row.event != "ev_state":
-            continue
-        path = row.node, row.fields["qp"], row.fields["ev"]
-        if row.fields["new"] != "ASSUMED_BAD":
-            since[path] = row.at
-        elif span[0] <= row.at <= span[1]:
-            changed = max((at for at in record.changes if at <= row.at), default=span[0])
-            used = row.at - max(since.get(path, 0), changed)
-            longest = used if longest is None else max(longest, used)
-    return longest
+# -- what was sent again ----------------------------------------------------------------------
 
 
 def _missing_in(record: Record, what: Measure, span: _Span) -> float | None:
@@ -245,9 +231,12 @@ _OWN: dict[str, Callable[[Record, Measure, _Span], float | None]] = {
     "gap": _gap,
     "goodput": _goodput,
     "lowest_goodput": _lowest_goodput,
-    "retired": _retired,
-    "found_after": _found_after,
-    "last_retired": _last_retired,
+    "retired": paths.retired,
+    "found_after": paths.found_after,
+    "last_retired": paths.last_retired,
+    "unheeded": paths.unheeded,
+    "unreplaced": paths.unreplaced,
+    "blameless": paths.blameless,
     "lost_in": _lost_in,
     "missing_in": _missing_in,
     "latency": _latency,
