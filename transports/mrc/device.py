@@ -204,7 +204,7 @@ class Device:
         self._ports = self._ports | 1 << plane if up else self._ports & ~(1 << plane)
         self._endpoint.set_ports(self._ports, now)
         for qp in self._qps.values():
-            qp.ports_changed()
+            qp.ports_changed(now)
 
     def probe_ev(self, qp: QueuePair, ev: int, now: Ns) -> int | None:
         """Probe an EV to the host of `qp`'s peer; `EvProbed` tells the outcome.
@@ -551,7 +551,7 @@ class Device:
         elif told is not None:
             self._events.append(told)
         if isinstance(told, PeerPorts):
-            self._take_ports(told)
+            self._take_ports(told, now)
         return None
 
     def _take_way_back(self, qp_num: int, ev: int, now: Ns) -> None:
@@ -560,8 +560,8 @@ class Device:
         if qp is not None and qp.reverse is not None:
             qp.reverse.on_probe_answer(ev, now)
 
-    def _take_ports(self, told: PeerPorts) -> None:
+    def _take_ports(self, told: PeerPorts, now: Ns) -> None:
         """Let the queue pairs of a peer know that its ports changed."""
         for qp in self._qps.values():
             if qp.peer is not None and qp.peer.addresses == told.peer:
-                qp.ports_changed()
+                qp.ports_changed(now)

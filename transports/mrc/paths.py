@@ -12,7 +12,12 @@ what is on a plane that is down or full. Where one is retired, a spare of the sa
 its slot, and probes go on asking whether it has recovered.
 
 Marks and trims never retire an EV: they speak of load. A loss does: at once where switches trim
-instead of losing, at the second within two rounds where they do not.
+instead of losing, at the second within two rounds where they do not. What was under way when a
+port went down is lost by the port: nothing of it is held against an EV.
+
+Some EVs of the live planes are never retired, since losses everywhere speak of no path. Where a
+plane that was the last good one goes down, nothing good may be left all the same: then the
+least bad EV of a live plane is used, as standing still would help nobody.
 """
 
 from collections import deque
@@ -32,6 +37,7 @@ MARKED_TURNS, TRIMMED_TURNS, FLOOR_TURNS, PORT_UP_TURNS = 1, 4, 15, 4
 PROBE_INTERVAL, MAX_PROBE_INTERVAL = 100, 8192  # base RTTs
 STREAK, MAX_STREAK = 3, 64  # answers in a row that make an EV good again
 FORGIVEN_AFTER = 2  # rounds without loss
+PLANES = 8  # that an EV can name
 MAX_EVENTS = 1024  # more are counted: an owner reads them after every call
 
 
@@ -43,6 +49,9 @@ class EvState(Enum):
     ASSUMED_BAD = "ASSUMED_BAD"
     DENIED = "DENIED"
     SPARE = "SPARE"  # ours, in events only: good, and in no slot
+
+
+_USABLE = (EvState.GOOD, EvState.SKIP)
 
 
 class LossRule(IntEnum):
@@ -77,7 +86,9 @@ class PathsConfig:
     profile: str = "stev32"  # for events
     base_rtt: Ns = 12_000
     trimming: bool = True  # negotiated: a loss then says more
-    min_active: int | None = None  # EVs that are never retired all; None: a quarter
+    # EVs that are never retired, of all; of planes that are down their share does not count.
+    # None: a quarter
+    min_active: int | None = None
     probe_skip_is_good: bool = False  # WireOptions' disputed point: a marked answer
 
 
@@ -149,14 +160,18 @@ class Paths:
             path = self._slots[slot] = self._all[ev]
             assert path is not None
             path.state, path.slot = EvState.GOOD, slot
-        self._usable = len(config.active)  # GOOD and SKIP, in slots
+        self._widths = [0] * PLANES  # slots of each plane
+        for ev in config.active:
+            self._widths[self.plane_of(ev)] += 1
+        self._usable = self._widths.copy()  # those that have an EV of state GOOD or SKIP
         least = config.min_active
         self._min_active = max(1, len(config.active) // 4 if least is None else least)
         self._score = 1 if config.trimming else 2
         self._blamed: dict[int, _Path] = {}  # those that have a loss score, or had one
         self._probed: dict[int, _Path] = {}
         self._deadline: Ns | None = None
-        self._local_ports = self._peer_ports = self._live = ALL_PORTS
+        self._live = ALL_PORTS
+        self._fell: list[Ns] = [-1] * PLANES  # when each plane went down last
         self._round = 0
         self._position = 0
         self._mask = rng.randrange(self._size)
@@ -234,12 +249,23 @@ class Paths:
         return None
 
     def _least_bad(self, live: int, excluding: Container[int]) -> int | None:
-        """Return what serves when no good EV does: skipped ones, then excluded ones."""
-        states = (EvState.GOOD, EvState.SKIP)
-        left = [p for p in self._slots if p and p.bit & live and p.state in states]
-        if not left:
-            return None
-        return min(left, key=lambda path: (path.ev in excluding, path.turns)).ev
+        """Return what serves when no good EV does: skipped ones, then excluded ones.
+
+        Retired ones only where nothing else is left on any live plane, those in turn of which
+        probes tell the best.
+        """
+        there = [path for path in self._slots if path and path.bit & live]
+        left = [path for path in there if path.state in _USABLE]
+        if left:
+            return min(left, key=lambda path: (path.ev in excluding, path.turns)).ev
+        usable, _ = self._reserve()
+        bad = [path for path in there if path.state is EvState.ASSUMED_BAD]
+        if usable or not bad:
+            return None  # a plane has no room, but soon will; or all are denied
+        badness = [(path.ev in excluding, path.interval, -path.streak) for path in bad]
+        least = min(badness)
+        best = [path.ev for path, its in zip(bad, badness, strict=True) if its == least]
+        return best[self.counters.forced % len(best)]
 
     # What packets tell
 
@@ -270,11 +296,15 @@ class Paths:
         path.state, path.turns = EvState.SKIP, turns
         return True
 
-    def on_lost(self, ev: int, rule: LossRule, now: Ns) -> None:
-        """Hold a lost packet that used `ev` against it. A NACK (L1) says nothing of a path."""
+    def on_lost(self, ev: int, rule: LossRule, now: Ns, sent_at: Ns) -> None:
+        """Hold a lost packet that used `ev` against it.
+
+        A NACK (L1) says nothing of a path, nor does the loss of what was sent before the plane
+        went down.
+        """
         self._now = now
         path = self._known(ev)
-        if path is None or rule is LossRule.L1:
+        if path is None or rule is LossRule.L1 or sent_at <= self._fell[path.plane]:
             return
         if rule is LossRule.L4:
             self._retire(path, "a packet timed out (L4)")
@@ -318,8 +348,8 @@ class Paths:
             return
         if path.state is EvState.SPARE:
             self._spares[path.plane].remove(path)
-        if path.slot is not None and path.state in (EvState.GOOD, EvState.SKIP):
-            self._usable -= 1
+        if path.slot is not None and path.state in _USABLE:
+            self._usable[path.plane] -= 1
         self._stop_probing(path)
         self._become(path, EvState.DENIED, "denied by the controller")
 
@@ -330,55 +360,46 @@ class Paths:
             self._restore(path, EvState.GOOD, "allowed by the controller")
 
     @property
-    def local_ports(self) -> int:
-        """Mask of our planes that are up, plane 0 at bit 0."""
-        return self._local_ports
-
-    @local_ports.setter
-    def local_ports(self, mask: int) -> None:
-        self._local_ports = mask
-        self._set_live(mask & self._peer_ports)
-
-    @property
-    def peer_ports(self) -> int:
-        """The same of the peer's."""
-        return self._peer_ports
-
-    @peer_ports.setter
-    def peer_ports(self, mask: int) -> None:
-        self._peer_ports = mask
-        self._set_live(mask & self._local_ports)
-
-    @property
     def live_planes(self) -> int:
-        """Mask of the planes that are up at both ends."""
+        """Mask of the planes that are up at both ends, plane 0 at bit 0."""
         return self._live
 
-    def _set_live(self, live: int) -> None:
-        risen = live & ~self._live
+    def set_ports(self, live: int, now: Ns) -> None:
+        """Take note of the planes that are up at both ends."""
+        self._now = now
+        fallen, risen = self._live & ~live, live & ~self._live
         self._live = live
-        if risen:
-            for path in self._slots:
-                good = path and path.state in (EvState.GOOD, EvState.SKIP)
-                if path and good and path.bit & risen:
-                    path.state, path.turns = EvState.SKIP, PORT_UP_TURNS
+        for plane in range(PLANES):
+            if fallen >> plane & 1:
+                self._fell[plane] = now
+        for path in self._slots if risen else ():
+            if path and path.state in _USABLE and path.bit & risen:
+                path.state, path.turns = EvState.SKIP, PORT_UP_TURNS
 
     # Retirement and return
 
+    def _reserve(self) -> tuple[int, int]:
+        """Return how many EVs of live planes can be used, and how many of them have to stay."""
+        live = [plane for plane in range(PLANES) if self._live >> plane & 1]
+        slots = sum(self._widths[plane] for plane in live)
+        least = self._min_active * slots // sum(self._widths)
+        return sum(self._usable[plane] for plane in live), max(1, least)
+
     def _retire(self, path: _Path, cause: str, *, by_score: bool = False) -> None:
-        if path.state in (EvState.ASSUMED_BAD, EvState.DENIED):
+        if path.state in (EvState.ASSUMED_BAD, EvState.DENIED) or not path.bit & self._live:
             return
+        usable, least = self._reserve()
         if path.slot is None:  # a spare: what was lost had left when it was not one yet
             self._spares[path.plane].remove(path)
-        elif self._usable <= self._min_active:
+        elif usable <= least:
             self.counters.kept_by_floor += 1
             if path.state is not EvState.SKIP or path.turns < FLOOR_TURNS:  # else told before
-                kept = f"{cause}; kept, one of the last {self._usable}"
+                kept = f"{cause}; kept, one of the last {usable}"
                 self._become(path, EvState.SKIP, kept)
             path.turns = FLOOR_TURNS
             return
         else:
-            self._usable -= 1
+            self._usable[path.plane] -= 1
         self.counters.retired += 1
         path.by_score = by_score
         self._become(path, EvState.ASSUMED_BAD, cause)
@@ -393,7 +414,7 @@ class Paths:
         spare = spares.popleft()
         spare.slot, path.slot = path.slot, None
         self._slots[spare.slot] = spare
-        self._usable += 1
+        self._usable[path.plane] += 1
         self.counters.replaced += 1
         self._become(spare, EvState.GOOD, f"in place of {path.ev:#010x}")
 
@@ -408,7 +429,7 @@ class Paths:
             self._spares.setdefault(path.plane, deque()).append(path)
             state = EvState.SPARE
         else:
-            self._usable += 1
+            self._usable[path.plane] += 1
         self._become(path, state, cause)
 
     def _take_slot(self, path: _Path) -> None:

@@ -177,7 +177,7 @@ class QueuePair:
             self.congestion.base_rtt,
             now,
         )
-        self.ports_changed()
+        self.ports_changed(now)
         self._dynamic_mpr = attributes.get("dynamic_mpr", False) and peer.dynamic_mpr
         config = ResponderConfig(
             self.qp_num,
@@ -406,12 +406,11 @@ class QueuePair:
         if status is not WcStatus.WR_FLUSH_ERR:
             self._events.append(QpFailed(self.qp_num, status, detail, now))
 
-    def ports_changed(self) -> None:
+    def ports_changed(self, now: Ns) -> None:
         """Take note of which planes are up, at our end and the peer's."""
         paths, reverse, peer = self.paths, self.reverse, self.peer
         if paths is None or reverse is None or peer is None or self._met is None:
             return
-        paths.local_ports = self._endpoint.ports
-        paths.peer_ports = self._met.mask & peer.planes
+        paths.set_ports(self._endpoint.ports & self._met.mask & peer.planes, now)
         reverse.ports = paths.live_planes
         self._agenda.note(self)

@@ -416,7 +416,7 @@ class Requestor:
         self.board.declare_lost(sent, Loss(rule, sent.ev, sent.stamp, f"{rule.name}: {why}"))
         self.resends.add(sent, not_before)
         if rule is not LossRule.L1:
-            self.paths.on_lost(sent.ev, rule, now)
+            self.paths.on_lost(sent.ev, rule, now, sent.sent_at)
             self.congestion.on_lost(sent.size, self.board.inflight, now)
 
     # -- SACK -------------------------------------------------------------------------------

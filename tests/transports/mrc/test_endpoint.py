@@ -6,6 +6,7 @@ from tests.transports.mrc.script import EV, MTU, OUR_PSN, Dialogue, probe, said,
 from tests.transports.mrc.world import R
 from transports.clock import MS
 from transports.mrc.events import EvProbed, PeerPorts
+from transports.mrc.paths import EvState, LossRule
 from transports.mrc.window import Stop
 from wire.mrc.endpoint import Eeth, EndpointOp, Erth
 from wire.mrc.opcodes import ENDPOINT_QP, WRITES, MrcOpcode
@@ -91,6 +92,31 @@ def test_without_any_plane_it_stalls_and_goes_on_when_one_is_back():
     mrc.device.set_port(1, mrc.now, up=True)
     mrc._drain()
     assert planes_used(mrc.sends_all()) == {1}
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_what_a_port_lost_costs_no_ev(here):
+    """12.9: what was under way is lost with the port, at either end; its paths are healthy."""
+    mrc = Dialogue()
+
+    def goes(mask):
+        if here:
+            mrc.device.set_port(0, mrc.now, up=bool(mask & 1))
+            mrc._drain()
+        else:
+            mrc.receives(status(mask))
+
+    mrc.posts(8 * MTU)
+    assert planes_used(sent := mrc.sends_all()) == {0, 1}
+    assert len(sent) == 8
+    goes(0b10)
+    mrc.waits(mrc.now + us(65.536 / 2))
+    goes(0b11)
+    mrc.waits(mrc.now + us(65.536))
+    assert mrc.qp.requestor.losses[LossRule.L4] == 8
+    bad = {ev for ev, state in mrc.qp.paths.states() if state is EvState.ASSUMED_BAD}
+    assert bad
+    assert {mrc.qp.paths.plane_of(ev) for ev in bad} == {1}, "which was up all the time"
 
 
 def test_an_egress_queue_that_is_full_is_passed_over():

@@ -95,7 +95,7 @@ def test_marks_and_trims_never_retire():
 def test_an_ev_that_was_never_used_is_counted():
     engine = paths()
     engine.on_marked(0xDEAD)
-    engine.on_lost(0xDEAD, LossRule.L4, 0)
+    engine.on_lost(0xDEAD, LossRule.L4, 0, 0)
     engine.take_back_loss(0xDEAD)
     engine.on_always_skip(0xDEAD)
     assert engine.counters.unknown_evs == 4
@@ -117,7 +117,7 @@ def test_an_excluded_ev_comes_last():
 def test_a_retransmission_avoids_a_plane_as_long_as_another_has_a_good_ev():
     engine = paths()
     assert set(take(engine, 20, avoid=1)) == {C, D}
-    engine.local_ports = 1
+    engine.set_ports(1, 0)
     assert set(take(engine, 20, avoid=1)) == {A, B}
     assert set(take(engine, 20, avoid=1, excluding=(A,))) == {B}
 
@@ -133,8 +133,8 @@ def test_a_full_plane_is_passed_over_and_costs_no_turn():
 
 def test_when_all_are_to_be_skipped_the_one_with_the_fewest_turns_serves():
     engine = paths((A, B), ())
-    engine.on_lost(A, LossRule.L4, 0)  # retired: B is the last one
-    engine.on_lost(B, LossRule.L4, 0)
+    engine.on_lost(A, LossRule.L4, 0, 0)  # retired: B is the last one
+    engine.on_lost(B, LossRule.L4, 0, 0)
     assert engine.state_of(B) is SKIP
     assert engine.next_ev(0) == B
     assert engine.counters.forced == 1
@@ -150,7 +150,7 @@ def test_when_all_are_to_be_skipped_the_one_with_the_fewest_turns_serves():
 @pytest.mark.parametrize("rule", [LossRule.L2, LossRule.L3, LossRule.L5])
 def test_with_trimming_the_first_loss_retires(rule):
     engine = paths()
-    engine.on_lost(A, rule, 5)
+    engine.on_lost(A, rule, 5, 5)
     assert engine.state_of(A) is BAD
     assert [tuple(event) for event in engine.events()] == [
         ("stev32", A, 0, GOOD, BAD, f"a packet was lost ({rule.name})", 5),
@@ -162,10 +162,10 @@ def test_with_trimming_the_first_loss_retires(rule):
 
 def test_without_trimming_it_takes_two_within_two_rounds():
     engine = paths(trimming=False)
-    engine.on_lost(A, LossRule.L2, 0)
+    engine.on_lost(A, LossRule.L2, 0, 0)
     assert engine.state_of(A) is GOOD
     take(engine, 4)
-    engine.on_lost(A, LossRule.L2, 0)
+    engine.on_lost(A, LossRule.L2, 0, 0)
     assert engine.state_of(A) is BAD
     assert told(engine)[0][3] == "a packet was lost (L2), 2 in two rounds"
 
@@ -173,7 +173,7 @@ def test_without_trimming_it_takes_two_within_two_rounds():
 def test_a_loss_is_forgiven_after_two_rounds():
     engine = paths(trimming=False)
     for _ in range(10):
-        engine.on_lost(A, LossRule.L2, 0)
+        engine.on_lost(A, LossRule.L2, 0, 0)
         take(engine, 4 * 3)
         engine.on_acknowledged([A], 0)
         take(engine, 4)
@@ -182,9 +182,9 @@ def test_a_loss_is_forgiven_after_two_rounds():
 
 def test_a_timeout_retires_at_once_and_a_nack_does_not():
     engine = paths(trimming=False)
-    engine.on_lost(A, LossRule.L1, 0)
+    engine.on_lost(A, LossRule.L1, 0, 0)
     assert engine.state_of(A) is GOOD
-    engine.on_lost(A, LossRule.L4, 0)
+    engine.on_lost(A, LossRule.L4, 0, 0)
     assert engine.state_of(A) is BAD
 
 
@@ -196,16 +196,16 @@ def test_always_skip_retires():
 
 def test_a_spare_of_another_plane_does_not_help():
     engine = paths(backup=SPARES[1:])
-    engine.on_lost(A, LossRule.L4, 0)
+    engine.on_lost(A, LossRule.L4, 0, 0)
     assert set(take(engine, 30)) == {B, C, D}
 
 
 def test_a_trim_takes_its_loss_back():
     engine = paths()
-    engine.on_lost(A, LossRule.L3, 0)
+    engine.on_lost(A, LossRule.L3, 0, 0)
     engine.take_back_loss(A)
     assert engine.state_of(A) is SPARE  # another one has its slot
-    engine.on_lost(B, LossRule.L4, 0)
+    engine.on_lost(B, LossRule.L4, 0, 0)
     assert engine.state_of(A) is GOOD
     engine.take_back_loss(B)
     assert engine.state_of(B) is BAD  # a timeout is not taken back
@@ -215,7 +215,7 @@ def test_a_quarter_is_kept():
     evs = tuple(ev(0, hop0) for hop0 in range(8))
     engine = Paths(PathsConfig(evs), Random(1))
     for each in evs:
-        engine.on_lost(each, LossRule.L4, 0)
+        engine.on_lost(each, LossRule.L4, 0, 0)
     assert Counter(state for _, state in engine.states()) == {BAD: 6, SKIP: 2}
     assert engine.counters.kept_by_floor == 2
 
@@ -225,7 +225,7 @@ def test_a_quarter_is_kept():
 
 def test_probes_come_every_hundred_rtt_and_then_ever_more_rarely():
     engine = paths()
-    engine.on_lost(A, LossRule.L4, 0)
+    engine.on_lost(A, LossRule.L4, 0, 0)
     times = []
     for _ in range(9):
         now = engine.deadline
@@ -246,7 +246,7 @@ def answer(engine, m=PathVerdict.NONE):
 def test_three_answers_in_a_row_make_a_path_good_and_twice_as_many_next_time():
     engine = paths(backup=())
     for wanted in (3, 6, 12, 24, 48, 64, 64):
-        engine.on_lost(A, LossRule.L4, 0)
+        engine.on_lost(A, LossRule.L4, 0, 0)
         for _ in range(wanted - 1):
             answer(engine)
         assert engine.state_of(A) is BAD
@@ -258,7 +258,7 @@ def test_three_answers_in_a_row_make_a_path_good_and_twice_as_many_next_time():
 
 def test_a_silent_probe_ends_the_streak():
     engine = paths(backup=())
-    engine.on_lost(A, LossRule.L4, 0)
+    engine.on_lost(A, LossRule.L4, 0, 0)
     answer(engine)
     answer(engine)
     engine.probes(engine.deadline)  # no answer
@@ -272,7 +272,7 @@ def test_a_silent_probe_ends_the_streak():
 @pytest.mark.parametrize(("good", "state"), [(False, SKIP), (True, GOOD)])
 def test_a_marked_answer_counts_and_the_ev_returns_as_the_option_says(good, state):
     engine = paths(backup=(), probe_skip_is_good=good)
-    engine.on_lost(A, LossRule.L4, 0)
+    engine.on_lost(A, LossRule.L4, 0, 0)
     for _ in range(3):
         answer(engine, PathVerdict.SKIP_ONCE)
     assert engine.state_of(A) is state
@@ -280,8 +280,8 @@ def test_a_marked_answer_counts_and_the_ev_returns_as_the_option_says(good, stat
 
 def test_a_path_that_returns_takes_an_idle_slot_of_its_plane_or_becomes_a_spare():
     engine = paths()
-    engine.on_lost(A, LossRule.L4, 0)  # the spare takes its slot
-    engine.on_lost(B, LossRule.L4, 0)  # no spare is left
+    engine.on_lost(A, LossRule.L4, 0, 0)  # the spare takes its slot
+    engine.on_lost(B, LossRule.L4, 0, 0)  # no spare is left
     for _ in range(3):
         answer(engine)
     assert engine.state_of(A) is GOOD  # in the slot of B
@@ -291,7 +291,7 @@ def test_a_path_that_returns_takes_an_idle_slot_of_its_plane_or_becomes_a_spare(
 
 def test_an_answer_that_nobody_asked_for_changes_nothing():
     engine = paths(backup=())
-    engine.on_lost(A, LossRule.L4, 0)
+    engine.on_lost(A, LossRule.L4, 0, 0)
     for _ in range(5):
         engine.on_probe_answer(A, PathVerdict.NONE, 1)
     assert engine.state_of(A) is BAD
@@ -299,42 +299,90 @@ def test_an_answer_that_nobody_asked_for_changes_nothing():
 
 def test_on_a_plane_that_is_down_nothing_is_probed():
     engine = paths()
-    engine.on_lost(A, LossRule.L4, 0)
-    engine.peer_ports = 0b10
+    engine.on_lost(A, LossRule.L4, 0, 0)
+    engine.set_ports(0b10, 0)
     assert engine.probes(engine.deadline) == []
-    engine.peer_ports = 0b11
+    engine.set_ports(0b11, 0)
     assert engine.probes(engine.deadline) == [A]
 
 
 # Ports and the controller
 
 
-def test_a_port_down_at_either_end_takes_its_plane_out():
+def test_a_port_down_takes_its_plane_out():
     engine = paths()
-    engine.local_ports = 0b01
+    engine.set_ports(0b01, 0)
     assert set(take(engine, 20)) == {A, B}
-    engine.local_ports = 0b11
-    engine.peer_ports = 0b10
+    engine.set_ports(0b10, 0)
     assert set(take(engine, 20)) == {C, D}
-    engine.peer_ports = 0
+    engine.set_ports(0, 0)
     assert take(engine, 1) == [None]
 
 
 def test_a_port_that_comes_up_begins_in_skip():
     engine = paths()
-    engine.local_ports = 0b01
-    engine.local_ports = 0b11
+    engine.set_ports(0b01, 0)
+    engine.set_ports(0b11, 0)
     assert [engine.state_of(each) for each in FOUR] == [GOOD, GOOD, SKIP, SKIP]
     assert set(take(engine, 6)) == {A, B}
     assert set(take(engine, 20)) == set(FOUR)
+
+
+@pytest.mark.parametrize("rule", [LossRule.L2, LossRule.L3, LossRule.L4, LossRule.L5])
+def test_what_a_port_lost_is_held_against_no_ev(rule):
+    """12.9: a plane that is down is passed over, and begins in SKIP. Its EVs are healthy."""
+    engine = paths(backup=())
+    engine.set_ports(0b10, 100)
+    engine.on_lost(A, rule, 150, 90)  # while it is down
+    engine.on_always_skip(A)
+    engine.set_ports(0b11, 200)
+    engine.on_lost(B, rule, 250, 100)  # and once it is up again
+    assert [engine.state_of(each) for each in FOUR] == [SKIP, SKIP, GOOD, GOOD]
+    assert engine.deadline is None
+    assert not told(engine)
+    engine.on_lost(B, rule, 300, 200)
+    assert engine.state_of(B) is BAD
+    engine.on_lost(C, rule, 300, 90)  # the other plane was up all the time
+    assert engine.state_of(C) is BAD
+
+
+def test_the_floor_does_not_count_planes_that_are_down():
+    """12.9: else the last plane could lose all that it has."""
+    evs = tuple(ev(plane, hop0) for plane in range(4) for hop0 in range(4))
+    engine = Paths(PathsConfig(evs), Random(1))
+    engine.set_ports(0b0001, 0)
+    for each in evs[:4]:
+        engine.on_lost(each, LossRule.L4, 1, 1)
+    assert [engine.state_of(each) for each in evs[:4]] == [BAD, BAD, BAD, SKIP]
+    assert engine.counters.kept_by_floor == 1
+    assert set(take(engine, 20)) == {evs[3]}
+
+
+def test_with_nothing_good_on_a_live_plane_the_least_bad_serves():
+    """12.9: a plane that had become bad is all that is left when the good one goes down."""
+    engine = paths(backup=())
+    for each in (A, B):
+        engine.on_lost(each, LossRule.L4, 0, 0)
+    assert set(take(engine, 20)) == {C, D}
+    assert take(engine, 1, room=0b01) == [None], "the good plane is full, and soon is not"
+    engine.set_ports(0b01, 0)
+    assert set(take(engine, 20)) == {A, B}, "in turn"
+    assert take(engine, 1, excluding=(A,)) == [B]
+    engine.probes(engine.deadline)
+    engine.on_probe_answer(B, PathVerdict.NONE, 100 * R)
+    assert set(take(engine, 20)) == {B}, "it answers"
+    assert take(engine, 1, excluding=(B,)) == [A]
+    engine.deny(A)
+    engine.deny(B)
+    assert take(engine, 1) == [None]
 
 
 def test_a_denied_ev_is_used_for_nothing_until_it_is_allowed():
     engine = paths()
     engine.deny(A)
     engine.deny(SPARES[1])
-    engine.on_lost(A, LossRule.L4, 0)
-    engine.on_lost(C, LossRule.L4, 0)
+    engine.on_lost(A, LossRule.L4, 0, 0)
+    engine.on_lost(C, LossRule.L4, 0, 0)
     assert engine.probes(engine.deadline) == [C]
     assert set(take(engine, 20)) == {B, D}
     engine.allow(A)
@@ -362,15 +410,15 @@ def happen(engine, rng, evs, now):
             signals = engine.on_marked, engine.on_trimmed, engine.take_back_loss
             rng.choice([*signals, engine.on_always_skip])(one)
         case 4:
-            engine.on_lost(one, rng.choice(list(LossRule)), now)
+            engine.on_lost(one, rng.choice(list(LossRule)), now, now - rng.randrange(20 * R))
         case 5:
             engine.on_acknowledged([one], now)
         case 6:
             (engine.deny if rng.random() < 0.1 else engine.allow)(one)
         case 7:
-            engine.local_ports = rng.randrange(16)
+            engine.set_ports(rng.randrange(16), now)
         case 8:
-            engine.peer_ports = 15 - (1 << rng.randrange(4))
+            engine.set_ports(15 - (1 << rng.randrange(4)), now)
         case _:
             for each in engine.probes(now):
                 engine.on_probe_answer(each, rng.randrange(2), now)
@@ -391,10 +439,11 @@ def test_after_any_history_bad_paths_and_dead_planes_carry_nothing(seed):
         there = dict(engine.states())
         chosen = engine.next_ev(now, excluding, room, avoid)
         live = engine.live_planes & room
-        usable = [
-            each for each in engine.active
-            if there[each] in (GOOD, SKIP) and live >> (each & 7) & 1
-        ]  # fmt: skip
+        good = [each for each in engine.active if there[each] in (GOOD, SKIP)]
+        usable = [each for each in good if live >> (each & 7) & 1]
+        if not any(engine.live_planes >> (each & 7) & 1 for each in good):
+            bad = [each for each in engine.active if there[each] is BAD]
+            usable = [each for each in bad if live >> (each & 7) & 1]
         if chosen is None:
             assert not usable
         else:
