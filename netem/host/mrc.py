@@ -141,7 +141,7 @@ class MrcNic:
         if mrc.pinned is not None and qp.paths is not None:
             for ev, _ in list(qp.paths.states()):
                 if ev != mrc.pinned:
-                    qp.paths.deny(ev)
+                    qp.deny(ev)
             self._pinned.append((mrc.pinned_until, qp))
         end = self._ends[plan.qp_num] = MrcEnd(qp)
         return end
@@ -221,7 +221,7 @@ class MrcNic:
         for until, qp in self._pinned:
             if until <= now and qp.paths is not None:
                 for ev, _ in list(qp.paths.states()):
-                    qp.paths.allow(ev)
+                    qp.allow(ev)
         self._pinned = [pin for pin in self._pinned if pin[0] > now]
         at = self.device.deadline
         if at is not None and at <= now:

@@ -342,7 +342,7 @@ class Paths:
     # What the controller and the ports say
 
     def deny(self, ev: int) -> None:
-        """Let `ev` be used for nothing, not even probes."""
+        """Let `ev` be used for nothing, not even probes. An owner calls `QueuePair.deny`."""
         path = self._known(ev)
         if path is None or path.state is EvState.DENIED:
             return
@@ -354,7 +354,7 @@ class Paths:
         self._become(path, EvState.DENIED, "denied by the controller")
 
     def allow(self, ev: int) -> None:
-        """Take back `deny`."""
+        """Take back `deny`. An owner calls `QueuePair.allow`: one that stalled has to wake."""
         path = self._known(ev)
         if path is not None and path.state is EvState.DENIED:
             self._restore(path, EvState.GOOD, "allowed by the controller")

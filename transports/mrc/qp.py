@@ -275,6 +275,21 @@ class QueuePair:
             return
         self._receives.post(wr)
 
+    def deny(self, ev: int) -> None:
+        """Use an EV for nothing, as a controller says. Raise StateError in RESET."""
+        self._made_paths("deny").deny(ev)
+        self._agenda.note(self)
+
+    def allow(self, ev: int) -> None:
+        """Take `deny` back, and go on sending if only that was missing."""
+        self._made_paths("allow").allow(ev)
+        self._agenda.note(self)
+
+    def _made_paths(self, what: str) -> Paths:
+        if self.paths is None:
+            raise StateError(f"{what} in {self.state.value}: modify to INIT gives it EVs")
+        return self.paths
+
     @property
     def layout(self) -> EvLayout:
         """Return how the EVs of this queue pair are made; not in RESET."""

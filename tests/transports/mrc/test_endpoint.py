@@ -2,9 +2,20 @@
 
 import pytest
 
-from tests.transports.mrc.script import EV, MTU, OUR_PSN, Dialogue, probe, said, us, write
+from tests.transports.mrc.script import (
+    ACTIVE,
+    EV,
+    MTU,
+    OUR_PSN,
+    Dialogue,
+    probe,
+    said,
+    us,
+    write,
+)
 from tests.transports.mrc.world import R
 from transports.clock import MS
+from transports.mrc.attributes import QpState, StateError
 from transports.mrc.events import EvProbed, PeerPorts
 from transports.mrc.paths import EvState, LossRule
 from transports.mrc.window import Stop
@@ -92,6 +103,21 @@ def test_without_any_plane_it_stalls_and_goes_on_when_one_is_back():
     mrc.device.set_port(1, mrc.now, up=True)
     mrc._drain()
     assert planes_used(mrc.sends_all()) == {1}
+
+
+def test_an_ev_that_is_allowed_again_wakes_who_waits_for_one():
+    """12.9: with every EV denied it stalls, and no timer of its own would ever end that."""
+    mrc = Dialogue()
+    for ev in ACTIVE:
+        mrc.qp.deny(ev)
+    mrc.posts()
+    mrc.sends_nothing(until=mrc.now + 100 * R)
+    assert mrc.qp.requestor.stop is Stop.PATHS
+    mrc.qp.allow(ACTIVE[3])
+    mrc._drain()
+    mrc.sends("WRITE_ONLY", ev=ACTIVE[3])
+    with pytest.raises(StateError, match="allow in RESET: modify to INIT gives it EVs"):
+        Dialogue(state=QpState.RESET).qp.allow(ACTIVE[3])
 
 
 @pytest.mark.parametrize("here", [True, False])
