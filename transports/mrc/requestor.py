@@ -35,7 +35,13 @@ from transports.mrc.refusals import Oddity, RefusalReason
 from transports.mrc.resends import ResendQueue
 from transports.mrc.scoreboard import Loss, Scoreboard, Sent
 from transports.mrc.serials import MASK16, stamp, ticks_between, unwrap16
-from transports.mrc.timers import AckTimer, RetransmissionTimers, RetryPolicy, TailProbe
+from transports.mrc.timers import (
+    AckTimer,
+    RetransmissionTimers,
+    RetryPolicy,
+    TailProbe,
+    wait_after_trim,
+)
 from transports.mrc.window import SendWindow, Stop, allows_bytes
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion
 from transports.roce.psn import MASK, unwrap
@@ -553,18 +559,19 @@ class Requestor:
             self._take_back(sent, neth)
             return RefusalReason.NACK_STALE
         self._is_ours(neth.entropy, sent.ev)
-        sent.retries += 1
-        if self._is_exhausted(sent):
-            return None
-        reason = NackReason(neth.reason)
+        reason, base_rtt = NackReason(neth.reason), self.congestion.base_rtt
         if is_trimmed:
-            self._lose(sent, LossRule.L1, f"NACK {reason.name}", now)
+            sent.trims += 1
+            wait = wait_after_trim(sent.trims, base_rtt)
+            later = now + wait if wait else None
+            self._lose(sent, LossRule.L1, f"NACK {reason.name}", now, later)
             self.congestion.on_trimmed(sent.size, board.inflight, now)
             if reason is NackReason.TRIMMED:
                 self.paths.on_trimmed(sent.ev)
-        else:
-            later = now + self.congestion.base_rtt
-            self._lose(sent, LossRule.L1, f"NACK {reason.name}", now, later)
+            return None
+        sent.retries += 1
+        if not self._is_exhausted(sent):
+            self._lose(sent, LossRule.L1, f"NACK {reason.name}", now, now + base_rtt)
         return None
 
     def _take_back(self, sent: Sent, neth: Neth) -> None:

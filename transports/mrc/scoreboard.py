@@ -39,7 +39,8 @@ class Sent:
     stamp: int = 0  # the timestamp that it carries
     order: int = 0  # among all transmissions of the queue pair
     transmissions: int = 0
-    retries: int = 0  # timer expiries and retriable NACKs
+    retries: int = 0  # timer expiries and retriable NACKs, but for trims
+    trims: int = 0
     is_acked: bool = False
     is_lost: bool = False  # and not sent again yet
     loss: Loss | None = None  # the last one

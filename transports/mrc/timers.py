@@ -3,6 +3,7 @@
     retransmission   one per transmission: a PSN that was not acknowledged in time is lost (L4)
     acknowledgement  the same for what arrived and was not answered by a Transport ACK
     tail probe       asks for a SACK where nothing has been acknowledged for some round trips
+    trims            one PSN that is trimmed again and again waits, longer each time
 
 Intervals are linear, then exponential (OCP MRC 1.0, table 10-1, as cited): the same one for the
 first `linear` expiries, then twice the last.
@@ -18,11 +19,23 @@ from transports.mrc.scoreboard import Sent
 TIMEOUT_UNIT: Ns = 1024  # of the code t: 1.024 us * 2^t
 INFINITE = 25  # exponential retries: never give up
 _MOST_DOUBLINGS = 25  # ours, for INFINITE
+# Ours: trims of one PSN after which it is sent again at once, and how often the wait doubles
+PROMPT_TRIMS, MOST_TRIM_DOUBLINGS = 3, 6
 
 
 def timeout(code: int) -> Ns:
     """Return the interval that the code t stands for."""
     return TIMEOUT_UNIT << code
+
+
+def wait_after_trim(trims: int, base_rtt: Ns) -> Ns:
+    """Return how long a PSN that was trimmed so often waits: 0, then R, 2 R, 4 R, to 64 R.
+
+    A trim says that the peer lives, so it uses up no retry; this keeps it from going on and on
+    at the pace of round trips instead.
+    """
+    again = trims - PROMPT_TRIMS - 1
+    return 0 if again < 0 else base_rtt << min(again, MOST_TRIM_DOUBLINGS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from transports.mrc.config import QpConfig
 from transports.mrc.events import QpFailed, Retransmitted, Stopped
 from transports.mrc.paths import EvState, LossRule
 from transports.mrc.window import Stop
+from wire.mrc.opcodes import WRITES
 from wire.mrc.reliability import NackReason
 from wire.roce.eths import NakCode
 
@@ -176,7 +177,7 @@ def test_l1_a_nack_of_the_latest_transmission_resends_at_once_elsewhere():
     event = mrc.told(Retransmitted)[0]
     assert (event.last_ev, event.ev, event.transmission) == (first.ev, again.ev, 2)
     assert event.why == "L1: NACK TRIMMED"
-    assert mrc.board.find(PSN).retries == 1
+    assert (mrc.board.find(PSN).retries, mrc.board.find(PSN).trims) == (0, 1)
 
 
 def test_l1_last_hop_leaves_the_ev_alone():
@@ -453,15 +454,51 @@ def test_retries_are_linear_then_exponential_then_an_error():
 
 
 def test_nacks_draw_on_the_same_retries():
-    """3.9: all retriable reasons draw on the same counter."""
+    """3.9: all reasons draw on the same counter, but for trims: see README, Choices."""
     mrc = Dialogue(linear=1, exponential=1)
     mrc.posts()
-    for _ in range(3):
-        sent = mrc.sends()
-        mrc.receives(
-            nack(PSN, NackReason.TRIMMED, ev=sent.ev, tx=sent.tx_timestamp), at=mrc.now + us(1)
-        )
+    for reason in (NackReason.NO_RESOURCE, NackReason.NO_BITMAP, NackReason.PSN_OOR_WINDOW):
+        [sent] = [one for one in mrc.sends_all() if one.out.opcode in WRITES]
+        mrc.receives(nack(PSN, reason, ev=sent.ev, tx=sent.tx_timestamp))
+        mrc.now += R
+        mrc.device.expire(mrc.now)
+        mrc._drain()
     mrc.completes((1, "RETRY_EXC_ERR"))
+
+
+def test_trims_use_up_no_retries_and_wait_longer_each_time():
+    """Against 12.8, see README, Choices: a trim proves that path and peer live."""
+    mrc = Dialogue(linear=1, exponential=1, timeout=14)
+    mrc.posts()
+    waits = []
+    for _ in range(12):
+        sent = mrc.sends("WRITE_ONLY", psn=PSN)
+        trim = nack(PSN, NackReason.TRIMMED, ev=sent.ev, tx=sent.tx_timestamp)
+        mrc.receives(trim, at=mrc.now + us(1))
+        start = mrc.now
+        while not mrc.board.find(PSN).is_in_flight:
+            mrc.sends_all("PROBE")
+            mrc.waits(mrc.device.deadline)
+        waits.append((mrc.now - start) / mrc.qp.congestion.base_rtt)
+    assert waits == [0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 64, 64]
+    mrc.receives(sack(PSN))
+    mrc.receives(ack(1, PSN))
+    mrc.completes((1, "SUCCESS"))
+    mrc.sends_all()
+
+
+def test_trims_alone_do_not_go_on_for_ever():
+    """6.2.5: nothing is acknowledged for as many intervals as a PSN has retries."""
+    mrc = Dialogue(linear=1, exponential=1)
+    mrc.posts()
+    start = mrc.now
+    while mrc.qp.state is QpState.RTS:
+        for sent in mrc.sends_all():
+            if sent.out.opcode.name == "WRITE_ONLY":
+                mrc.receives(nack(PSN, NackReason.TRIMMED, ev=sent.ev, tx=sent.tx_timestamp))
+        mrc.waits(mrc.device.deadline)
+    mrc.completes((1, "RETRY_EXC_ERR"))
+    assert mrc.now == start + (1 + 2 + 4) * RTO
 
 
 def test_exponential_25_never_gives_up():
