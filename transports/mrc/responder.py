@@ -259,7 +259,11 @@ class Responder:
             self._report(trigger, "duplicate", now)
             self.ack_is_due = self.messages.completed > 0
         elif trigger.ack_req or trigger.rtx or trigger.is_marked:
-            self._report(trigger, "duplicate", now)
+            again = self.sack.again(trigger, now)
+            if again is not None:
+                self._answer(again)
+            else:
+                self._report(trigger, "duplicate", now)
 
     def _place(self, write: Write, psn: int) -> None:
         """Write a new packet to memory, if nothing speaks against it, and mark it."""

@@ -10,6 +10,9 @@ probe. And a sixth of ours: nothing stays unreported for longer than half a roun
                                              so that the highest received PSN is covered
 
 If there are marks beyond the bitmap, the next SACK follows at once: four in a row at most.
+
+A duplicate that was reported before gets one SACK more, which has it: the peer would not have
+sent it again, had the earlier one arrived. What is still to be reported waits as before.
 """
 
 from collections import OrderedDict
@@ -133,6 +136,14 @@ class SackGenerator:
         else:
             self.unreported_since = now
         return out
+
+    def again(self, trigger: Trigger, now: Ns) -> Sack | None:
+        """Return the SACK for a duplicate above cack; None where that of `sacks` has it."""
+        usual = self._base(trigger, is_first=True)
+        if usual <= trigger.psn < usual + BITMAP_BITS:
+            return None
+        base = min(trigger.psn, self._bitmap.max_rcv - BITMAP_BITS + 1)
+        return self._sack(trigger, base, "duplicate", now)
 
     def _base(self, trigger: Trigger, *, is_first: bool) -> int:
         bitmap = self._bitmap

@@ -111,6 +111,35 @@ def test_step_2_a_duplicate_above_cack_is_sacked_only_where_asked():
     mrc.sends("SACK", verdict=1)
 
 
+@pytest.mark.parametrize("psn", [CACK + 2, CACK + 100, CACK + 200])
+def test_step_2_the_sack_for_a_duplicate_has_it_in_its_bitmap(psn):
+    """12.8, step 2: the SACK that had it was lost, or it would not have been sent again."""
+    mrc = Dialogue()
+    received(mrc, *range(CACK + 2, CACK + 201))
+    mrc.waits(mrc.now + R)
+    mrc.sends_all("SACK")
+    mrc.receives(write(psn, msn=psn - PSN, rtx=True))
+    sent = mrc.sends("SACK", ack_psn_offset=psn - CACK)
+    assert sent.sack_bitmap >> psn - CACK - sent.sack_offset & 1
+    assert sent.sack_offset >= 1
+    mrc.sends_nothing(until=mrc.now + R)
+
+
+def test_step_2_a_duplicate_leaves_what_is_unreported_to_its_own_sack():
+    """12.8: one SACK for the duplicate, and all else within half a round trip."""
+    mrc = Dialogue()
+    received(mrc, *range(CACK + 2, CACK + 201))
+    mrc.waits(mrc.now + R)
+    mrc.sends_all("SACK")
+    received(mrc, CACK + 250)
+    mrc.receives(write(CACK + 5, msn=4, rtx=True))
+    mrc.sends("SACK", sack_offset=5)
+    mrc.sends_nothing()
+    mrc.waits(mrc.now + R)
+    assert mrc.sends("SACK", sack_offset=250 - 63).sack_bitmap >> 63
+    mrc.sends_nothing()
+
+
 @pytest.mark.parametrize(
     ("policy", "answer"), [(OorPolicy.NACK, "NACK"), (OorPolicy.DROP, None)]
 )
