@@ -1,7 +1,8 @@
 """Reliability probes of a requestor: what was asked on which EV, and when. OCP MRC 3.10, 12.8.
 
-A probe consumes no PSN; a SACK answers it and repeats its id. Limit: 256 without an answer are
-remembered, the oldest is given up.
+A probe consumes no PSN; a SACK answers it and repeats its id, as do the others of its burst,
+where there are more marks than one bitmap has. Limit: 256 without an answer are remembered, the
+oldest is given up; and the last one that was answered.
 """
 
 from random import Random
@@ -28,6 +29,7 @@ class Asked(NamedTuple):
     ev: int
     sent_at: Ns
     tests_path: bool  # else it asks what has arrived
+    took: Ns | None = None  # until the first answer, where this is a further one
 
 
 class Probes:
@@ -36,6 +38,7 @@ class Probes:
     def __init__(self, rng: Random) -> None:
         self._next_id = rng.randrange(1 << 16)
         self._asked: dict[int, Asked] = {}
+        self._answered: tuple[int, Asked] | None = None  # the last one
 
     def ask(self, ev: int, now: Ns, *, tests_path: bool) -> ProbeOut:
         """Return a new probe."""
@@ -46,6 +49,11 @@ class Probes:
         self._asked[probe_id] = Asked(ev, now, tests_path)
         return ProbeOut(probe_id, ev, stamp(now), "path probe" if tests_path else "tail probe")
 
-    def take(self, probe_id: int) -> Asked | None:
-        """Return what an answer answers, once."""
-        return self._asked.pop(probe_id, None)
+    def take(self, probe_id: int, now: Ns) -> Asked | None:
+        """Return what an answer answers: once, and again as long as no other probe was."""
+        asked = self._asked.pop(probe_id, None)
+        if asked is not None:
+            self._answered = probe_id, asked._replace(took=now - asked.sent_at)
+        elif self._answered is not None and self._answered[0] == probe_id:
+            return self._answered[1]
+        return asked

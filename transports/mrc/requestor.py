@@ -470,11 +470,13 @@ class Requestor:
                 return _Report(seth, cack, base)
             rtt = self._round_trip(trigger, seth, now, rtx=rtx)
             return _Report(seth, cack, base, trigger, rtt=rtt)
-        asked = self._probes.take(seth.probe_id)
+        asked = self._probes.take(seth.probe_id, now)
         if asked is None:
             self._counts[Oddity.PROBE_UNKNOWN] += 1
             return _Report(seth, cack, base)
-        return _Report(seth, cack, base, asked=asked, rtt=now - asked.sent_at)
+        # Only the first answer is a sample: the others of a burst wait for that one.
+        rtt = now - asked.sent_at if asked.took is None else None
+        return _Report(seth, cack, base, asked=asked, rtt=rtt)
 
     def _is_ours(self, reflected: int, ev: int) -> bool:
         """Say whether a reflected EV is the one that was sent; diagnose one that is not."""
@@ -504,6 +506,8 @@ class Requestor:
         if report.ev is not None and not self._is_ours(seth.entropy, report.ev):
             return
         if asked is not None and asked.tests_path:
+            if asked.took is not None:
+                return
             self.paths.on_probe_answer(asked.ev, seth.verdict, now)
         elif seth.verdict == PathVerdict.SKIP_ONCE:
             self.paths.on_marked(seth.entropy)
@@ -524,11 +528,12 @@ class Requestor:
                 why = f"{seth.ooo_count} packets out of order, more than {limit}"
                 for sent in losses.below_the_highest(board, congestion.base_rtt, now):
                     self._lose(sent, LossRule.L3, why, now)
-        asked, rtt = report.asked, report.rtt
+        asked = report.asked
         # An answer on a path that nobody uses says nothing about queues elsewhere.
-        if asked is None or asked.tests_path or rtt is None:
+        if asked is None or asked.tests_path:
             return
-        if rtt - congestion.base_rtt >= congestion.target:
+        took = now - asked.sent_at if asked.took is None else asked.took
+        if took - congestion.base_rtt >= congestion.target:
             return
         before = asked.sent_at - congestion.base_rtt - congestion.target
         for sent in losses.shown_by_probe(board, cack, base, seth.sack_bitmap, before):

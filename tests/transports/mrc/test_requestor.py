@@ -367,6 +367,28 @@ def test_l5_a_probe_without_delay_shows_what_is_missing():
     assert lost(mrc) == [(PSN, LossRule.L5), (PSN + 2, LossRule.L5)]
 
 
+def test_l5_all_sacks_of_the_answer_show_what_is_missing():
+    """12.8: what one bitmap has no room for comes in SACKs that repeat the probe's id."""
+    rules = frozenset(LossRule) - {LossRule.L2, LossRule.L3}
+    mrc = Dialogue(timeout=10, config=QpConfig(loss_rules=rules), source=1 << 18)
+    mrc.posts(100 * MTU)
+    assert len(mrc.sends_all()) == 100
+    mrc.waits(mrc.now + 2 * R)
+    mrc.sends_all("PROBE")
+    mrc.waits(mrc.now + 5 * R)
+    [probe] = mrc.sends_all("PROBE")
+    gone = PSN + 68
+    first = sack(PSN + 2, *range(PSN + 4, PSN + 67), probe=probe.probe_id, ev=probe.ev)
+    rest = [psn for psn in range(PSN + 67, PSN + 70) if psn != gone]
+    second = sack(PSN + 2, *rest, base=64, probe=probe.probe_id, ev=probe.ev)
+    mrc.receives(first, at=mrc.now + R)
+    assert mrc.board.find(PSN + 3).loss.rule is LossRule.L5
+    assert mrc.board.find(gone).loss is None
+    mrc.receives(second, at=mrc.now + us(1))
+    assert mrc.board.find(gone).loss.rule is LossRule.L5
+    assert "probe_unknown" not in mrc.counters
+
+
 def test_l5_a_delayed_answer_shows_nothing():
     """12.8: delay < T."""
     mrc = Dialogue(timeout=10)
