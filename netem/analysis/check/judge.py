@@ -5,7 +5,7 @@ the short way. All else is walked header by header.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 from netem.analysis.check.findings import Findings
@@ -16,8 +16,9 @@ from netem.analysis.check.pause import PauseJudge
 from netem.analysis.check.roce import RoceJudge
 from netem.analysis.check.rows import MRC
 from netem.analysis.check.srv6 import Srv6Judge
+from netem.analysis.check.trims import TrimJudge
 from netem.analysis.check.wireguard import WireguardJudge
-from netem.analysis.records import CaptureReader
+from netem.analysis.records import CaptureReader, Interface
 from wire.mrc.options import PORTS
 from wire.pcapng import LINKTYPE_ETHERNET
 from wire.roce.packet import UDP_PORT
@@ -27,6 +28,8 @@ _ROCE = UDP_PORT.to_bytes(2, "big")
 _V6, _V4 = IPV6.to_bytes(2, "big"), IPV4.to_bytes(2, "big")
 _RAW = 101  # the link type of bare IP
 _MOST_TUNNELS = 3  # in each other
+_RECENT = 0xFFF  # Ours: 4096 packets are remembered, 1 MB
+_HEADERS = 192  # bytes of each: two IPv6 headers, segments, UDP
 _EVERY = 0xFFF  # packets between two reports of progress
 
 
@@ -41,6 +44,7 @@ class Judge:
         self.srv6 = Srv6Judge(self.findings, self.reader.interfaces)
         self.wireguard = WireguardJudge(self.findings, self.reader.secrets, self._inside)
         self.pauses = PauseJudge(self.findings)
+        self.trims = TrimJudge(self.findings)
         self.packets = 0
         self._depth = 0  # tunnels around what is judged now
         self.unread: Counter[int] = Counter()  # packets, by link types that are not read
@@ -51,12 +55,15 @@ class Judge:
         judges = self.roce, self.mrc, self.srv6, self.wireguard, self.pauses
         return sum(judge.packets for judge in judges)
 
-    def run(self, progress: Progress | None = None) -> None:
+    def run(self, progress: Progress | None = None) -> None:  # noqa: C901 - `bench check`
         """Judge the whole file. Raise NoCaptureError for one that is no capture."""
         take, mrc, walk = self.roce.take, self.mrc.take, self._walk
         reader = self.reader
         packet = Packet()
         link_types: list[int] = []
+        leads_on: list[bool] = []
+        # What packets began with on the link before, by the last bits of their numbers.
+        recent: list[tuple[int, bytes]] = [(-1, b"")] * (_RECENT + 1)
         for (
             packet.number, packet.at, packet.where, packet.data, packet.original,
             packet.comment, packet.packet_id,
@@ -64,8 +71,16 @@ class Judge:
             data, where = packet.data, packet.where
             if where >= len(link_types):
                 link_types = [one.link_type for one in reader.interfaces]
+                leads_on = _leading_on(reader.interfaces)
             if progress is not None and not packet.number & _EVERY:
                 progress(reader.consumed)
+            number = packet.packet_id
+            if packet.comment and "trimmed" in packet.comment:
+                known, before = recent[(number or 0) & _RECENT]
+                is_it = number is not None and known == number
+                self.trims.take(packet, link_types[where], before if is_it else None)
+            if leads_on[where] and number is not None:
+                recent[number & _RECENT] = number, data[:_HEADERS]
             if link_types[where] == LINKTYPE_ETHERNET:
                 ethertype = data[12:14]
                 if ethertype == _V6:
@@ -126,3 +141,9 @@ class Judge:
         self._depth += 1
         self._walk(inner, _RAW)
         self._depth -= 1
+
+
+def _leading_on(interfaces: Sequence[Interface]) -> list[bool]:
+    """Say of each interface whether what it sends may be sent on: to a node with several."""
+    ports = Counter(one.node for one in interfaces)
+    return [ports[one.leads_to.partition(":")[0]] > 1 for one in interfaces]

@@ -52,7 +52,7 @@ class MrcJudge:
             self._short(packet, addresses, udp, is_first_hop)
             return
         if end - udp < LEAST or not is_intact(data, ip, udp, end):
-            if "corrupted" not in packet.comment:
+            if "corrupted" not in packet.comment and "trimmed" not in packet.comment:
                 there = data[max(end - 4, 0) : end].hex()
                 text = f"ICRC {there} is not that of the packet's bytes"
                 self._violation(packet, "mrc/H4", text)
