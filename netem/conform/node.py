@@ -60,7 +60,7 @@ class LinkTarget:
         wants: Wants,
         number: int,
     ) -> Iterator[Session]:
-        if wants.service in {"SRV6", "MRC", "WG"}:
+        if wants.service in {"SRV6", "MRC", "WG", "SWITCH"}:
             raise UnsupportedError(f"only the simulator has an endpoint of {wants.service}")
         opened = self._application.open(asdict(wants))
         try:

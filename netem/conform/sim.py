@@ -16,6 +16,7 @@ from netem.conform.mrc_node import MrcWire, joined_with
 from netem.conform.notation import Case
 from netem.conform.own import OwnApplication
 from netem.conform.sr_node import RoutingNode, RoutingWire
+from netem.conform.sw_node import SwitchNode, SwitchWire
 from netem.conform.wg_node import NODE_IP, PEER_IP, WgNode, WgWire, wrapped
 from transports.clock import MS, Ns, S
 from transports.roce.device import Device, DeviceConfig
@@ -57,13 +58,17 @@ class SimTarget:
             joined, endpoint = joined_with(wants, number)
             yield Session(joined, MrcWire(endpoint), endpoint, is_real=False)
             return
-        if wants.service == "SRV6":
-            node = RoutingNode()
+        if wants.service in {"SRV6", "SWITCH"}:
             ours, theirs = (
                 Side(mac, ip, 0) for mac, ip in zip(MACS, ADDRESSES[6], strict=True)
             )
             joined = Joined(wants, ours, theirs)
-            yield Session(joined, RoutingWire(node), node, is_real=False)
+            if wants.service == "SWITCH":
+                switch = SwitchNode()
+                yield Session(joined, SwitchWire(switch), switch, is_real=False)
+            else:
+                node = RoutingNode()
+                yield Session(joined, RoutingWire(node), node, is_real=False)
             return
         device = Device(DeviceConfig((ADDRESSES[6][1], ADDRESSES[4][1])), random.Random(number))
         wire = SimWire(device)

@@ -1,7 +1,8 @@
 """The words of all families: packets made from a line of a case, and read back into fields.
 
 Which family it is, `with service=` says: RC, UC, UD and CM are RoCE v2 (`roce_saying`,
-`roce_hearing`, `cm_words`); MRC, SRV6 and WG have modules of their own. Those of RoCE v2:
+`roce_hearing`, `cm_words`); MRC, SRV6, SWITCH and WG have modules of their own. Those of
+RoCE v2:
 
 Names are those of opcodes without their service, that of the connection; `UD.SEND_ONLY` has
 another. ACKNOWLEDGE is called ACK, NAK or RNR by its syndrome. Fields that send:
@@ -21,14 +22,16 @@ may be `high` (0xC000 and above) or `same` (as that of the packet before).
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from netem.conform import cm_words, mrc_words, roce_hearing, sr_words, wg_words
+from netem.conform import cm_words, mrc_words, roce_hearing, sr_words, sw_words, wg_words
 from netem.conform.endpoint import Joined
 from netem.conform.notation import WordError, Words
 from netem.conform.roce_hearing import Heard
 from netem.conform.roce_saying import Saying
 from netem.conform.rules import broken
 
-AnyHeard: TypeAlias = Heard | sr_words.Routed | mrc_words.MrcHeard | wg_words.WgHeard
+AnyHeard: TypeAlias = (
+    Heard | sr_words.Routed | sw_words.Switched | mrc_words.MrcHeard | wg_words.WgHeard
+)
 
 
 def say(words: Words, joined: Joined) -> bytes:
@@ -37,6 +40,11 @@ def say(words: Words, joined: Joined) -> bytes:
         try:
             return joined.wrap(*joined.peer.say(words))
         except ValueError as error:
+            raise WordError(f"{words.name}: {error}") from error
+    if joined.wants.service == "SWITCH":
+        try:
+            return sw_words.say_frame(words)
+        except (ValueError, OverflowError) as error:
             raise WordError(f"{words.name}: {error}") from error
     if joined.wants.service in {"SRV6", "MRC"}:
         try:
@@ -67,6 +75,8 @@ def hear(at: int, frame: bytes, joined: Joined) -> AnyHeard | None:
         return mrc_words.hear_packet(at, frame[14:], joined)
     if joined.wants.service == "SRV6":
         return sr_words.hear_packet(at, frame[14:], *sr_words.labelled(frame))
+    if joined.wants.service == "SWITCH":
+        return sw_words.hear_frame(at, frame)
     return roce_hearing.hear(at, frame, joined)
 
 
@@ -77,12 +87,18 @@ def rules_broken(heard: AnyHeard, frame: bytes) -> Iterator[tuple[str, str]]:
     elif isinstance(heard, mrc_words.MrcHeard) and heard.wrong:
         clause, _, what = heard.wrong.partition(": ")
         yield clause, what
+    elif isinstance(heard, sw_words.Switched):
+        for rule in heard.wrong:
+            clause, _, what = rule.partition(": ")
+            yield clause, what
 
 
 def differs(words: Words, heard: AnyHeard, joined: Joined) -> str | None:
     """Say in what a packet is not what a line expects; None if it is."""
     if isinstance(heard, sr_words.Routed):
         return sr_words.differs(words, heard, joined.said)
+    if isinstance(heard, sw_words.Switched):
+        return sw_words.differs(words, heard)
     if isinstance(heard, mrc_words.MrcHeard):
         return mrc_words.differs(words, heard, joined)
     if isinstance(heard, wg_words.WgHeard):
@@ -94,6 +110,8 @@ def show(heard: AnyHeard, joined: Joined) -> str:
     """Return a packet in the notation, as a case would expect it."""
     if isinstance(heard, sr_words.Routed):
         return sr_words.show(heard)
+    if isinstance(heard, sw_words.Switched):
+        return sw_words.show(heard)
     if isinstance(heard, mrc_words.MrcHeard):
         return mrc_words.show(heard, joined)
     if isinstance(heard, wg_words.WgHeard):

@@ -6,7 +6,9 @@ from netem.conform.script import Verdict
 from netem.conform.sim import SimTarget
 from netem.conform.suite import built_in, choose, run
 from tests.netem.conform.faults import FAULTS, planted
+from tests.netem.conform.switch_faults import SWITCH_FAULTS
 
+ALL = [*FAULTS, *SWITCH_FAULTS]
 CASES = {case.id: case for case in built_in()}
 
 
@@ -15,7 +17,7 @@ def verdict_of(name):
     return result
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name)
 def test_a_planted_fault_fails_the_case_of_its_clause(fault):
     assert verdict_of(fault.case).verdict is Verdict.PASS
     with planted(fault):
@@ -26,8 +28,8 @@ def test_a_planted_fault_fails_the_case_of_its_clause(fault):
 
 
 def test_there_are_forty_and_more():
-    assert len(FAULTS) >= 40
-    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+    assert len(ALL) >= 40
+    assert len({fault.name for fault in ALL}) == len(ALL)
 
 
 def test_our_machine_passes_every_case():

@@ -68,6 +68,23 @@ def test_a_word_that_nobody_knows_is_named_when_it_is_said(line, what):
     assert what in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("> ARP", "ARP is no frame, legal is IPV4, IPV6, PFC"),
+        ("> IPV6 colour=blue", "no field colour"),
+        ("> IPV6 in=e9", "e9 is no port, legal is e1"),
+        ("> IPV6 size=60", "size leaves 6 bytes to a header of 8"),
+        ("> PFC pause=3:65536", "PFC: int too big"),
+    ],
+)
+def test_a_frame_that_no_switch_could_get_is_named_when_it_is_said(line, what):
+    [case] = parse(f"case trim/T1 title\nwith service=SWITCH\n{line}", "f")
+    with pytest.raises(NotationError, match="f, line") as caught:
+        list(run([case], SimTarget()))
+    assert what in str(caught.value)
+
+
 def test_a_time_has_a_unit():
     assert duration("67ms") == 67_000_000
     with pytest.raises(ValueError, match="write for example 67ms"):

@@ -1,0 +1,235 @@
+"""A switch of ours, in the simulator: ports e1 to e4, each with a network behind it.
+
+! port name=e3 rate=100000000 faces=host        all have 100 Mbit/s, and face the fabric
+! queue index=1 dscp=4,8 limit=1500 action=trim  0 to 7; those not named take what is not named
+! queue index=3 dscp=24 pfc=4000,2000,20000      lossless: XOFF, XON, headroom
+! trim size=256 dscp=48 queue=6 trimmable=4,8    what `TrimPlan` has
+! sid prefix=fcbb:bb00:f::/48 behaviour=uN
+! carrier port=e4 up=0                           the link is down, or up again
+! count port=e3 queue=1                          then: = counted trimmed=1 sent=1 refused=0
+
+Behind eN are fd00:N::/64, 10.0.N.0/24 and fcbb:bb00:N::/48. The first frame makes the switch
+from what was said up to then.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from netem.conform.endpoint import RefusedError, StageError, UnsupportedError
+from netem.conform.notation import Value
+from netem.conform.sr_words import int_of
+from netem.conform.sw_words import PORTS, neighbour_mac, own_mac
+from netem.impair.model import Impairment
+from netem.switch.pipeline import Switch
+from netem.topology.plan import NodePlan, PortPlan
+from netem.topology.switch_plan import (
+    CLASSES,
+    BufferPlan,
+    ClassifyPlan,
+    EcnPlan,
+    NextHop,
+    PfcPlan,
+    QueuePlan,
+    RoutePlan,
+    SidPlan,
+    SwitchPlan,
+    TrimPlan,
+)
+from transports.clock import MS, Ns, S
+
+_RATE = 100_000_000  # bit/s: a frame of 1000 bytes takes 80 us, a quantum 5.12 us
+_MTU = 9000
+_MOST_TURNS = 100_000  # at a look: more means a deadline that nothing changes
+_COUNTERS = {
+    "Pkts": "packets", "DropPkts": "drops",
+    "TrimPkts": "trimmed", "TrimSent": "sent", "TrimDrop": "refused",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Said:
+    """What a case has said about its switch."""
+
+    queues: list[QueuePlan] = field(default_factory=lambda: [QueuePlan()] * CLASSES)
+    classes: dict[int, int] = field(default_factory=dict)  # by DSCP
+    trim: TrimPlan | None = None
+    buffer: BufferPlan = BufferPlan()  # noqa: RUF009 - frozen
+    sids: list[SidPlan] = field(default_factory=list)
+    ports: dict[str, PortPlan] = field(
+        default_factory=lambda: {
+            name: PortPlan(
+                name, own_mac(name).hex(":"), f"s:{name}--{name}:p0", f"{name}:p0", _MTU,
+                egress=Impairment(rate=_RATE),
+            )
+            for name in PORTS
+        }
+    )  # fmt: skip
+
+
+class SwitchNode:
+    """The switch: an Application whose requests are configuration."""
+
+    untold = frozenset({"completion", "COMM_EST", "SQ_DRAINED"})
+
+    def __init__(self) -> None:
+        self._said = _Said()
+        self._switch: Switch | None = None
+        self._told: list[Mapping[str, Value]] = []
+
+    @property
+    def switch(self) -> Switch:
+        """The switch, as it was said to be."""
+        if self._switch is None:
+            self._switch = Switch(_plan(self._said))
+        return self._switch
+
+    def act(self, name: str, fields: Mapping[str, Value]) -> Mapping[str, int]:
+        given = dict(fields)
+        try:
+            if name == "count":
+                self._count(given)
+            elif name == "carrier":
+                self.switch.set_carrier(str(given["port"]), is_up=bool(given["up"]))
+            elif self._switch is not None:
+                raise UnsupportedError(f"a switch that runs is told no {name}")
+            else:
+                self._set_up(name, given)
+        except (ValueError, TypeError, KeyError) as error:
+            raise RefusedError(f"{name}: {error}") from error
+        return {}
+
+    def _set_up(self, name: str, given: dict[str, Any]) -> None:
+        said = self._said
+        if name == "queue":
+            index = int_of(given, "index", 0)
+            said.classes |= dict.fromkeys(_numbers(given.pop("dscp", "")), index)
+            said.queues[index] = _queue(given)
+        elif name == "trim":
+            said.trim = _trim(given)
+        elif name == "port":
+            port = said.ports[str(given.pop("port"))]
+            rate = int_of(given, "rate", _RATE)
+            said.ports[port.name] = replace(port, egress=Impairment(rate=rate), **given)
+        elif name == "buffer":
+            said.buffer = BufferPlan(**given)
+        elif name == "sid":
+            said.sids.append(SidPlan(**given))
+        else:
+            raise UnsupportedError(f"a switch has no {name}")
+
+    def _count(self, given: dict[str, Value]) -> None:
+        """Tell the counters of a queue, or with no port those of the switch."""
+        counters = self.switch.report().counters
+        queue = int_of(given, "queue", 0)
+        where = f"{given['port']}.q{queue}." if "port" in given else ""
+        told: dict[str, Value] = {
+            ours: counters.get(where + name, 0) for name, ours in _COUNTERS.items()
+        }
+        lost = (
+            value for name, value in counters.items() if ".pg" in name and "DropPkts" in name
+        )
+        self._told.append(told | {"name": "counted", "lost": sum(lost)})
+
+    def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:  # noqa: ARG002
+        return {}
+
+    def connect(self, peer: Mapping[str, int | str]) -> None:
+        """Be connected as it is."""
+
+    def told(self) -> list[Mapping[str, Value]]:
+        told, self._told = self._told, []
+        return told
+
+    def memory(self, at: int, size: int) -> bytes:  # noqa: ARG002
+        raise UnsupportedError("a switch has no memory to show")
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+class SwitchWire:
+    """Frames to and from the switch, at the port that the MAC of its neighbour names."""
+
+    patience: Ns = 1 * S
+    quiet: Ns = 10 * MS
+
+    def __init__(self, node: SwitchNode) -> None:
+        self._node = node
+        self._now: Ns = 0
+        self._out: deque[tuple[Ns, bytes]] = deque()
+
+    def now(self) -> Ns:
+        return self._now
+
+    def lateness(self) -> Ns:
+        return 0
+
+    def send(self, frame: bytes) -> None:
+        port = next(name for name in PORTS if neighbour_mac(name) == frame[6:12])
+        self._node.switch.receive(port, frame, self._now)
+        self._drain()
+
+    def receive(self, until: Ns) -> tuple[Ns, bytes] | None:
+        switch = self._node.switch
+        for _ in range(_MOST_TURNS):
+            if self._out:
+                return self._out.popleft()
+            due = switch.deadline
+            if due is None or due > until:
+                self._now = max(self._now, until)
+                return None
+            self._now = max(self._now, due)
+            switch.expire(self._now)
+            self._drain()
+        raise StageError("simulator", f"the switch's deadline stays at {self._now} ns")
+
+    def _drain(self) -> None:
+        for _, frame, meta in self._node.switch.transmit(self._now):
+            if not meta.killed:
+                self._out.append((self._now, bytes(frame)))
+
+
+def _plan(said: _Said) -> NodePlan:
+    routes = [
+        RoutePlan(prefix, (NextHop(name, neighbour_mac(name).hex(":")),))
+        for number, name in enumerate(PORTS, 1)
+        for prefix in (f"fd00:{number}::/64", f"10.0.{number}.0/24", f"fcbb:bb00:{number}::/48")
+    ]
+    plan = SwitchPlan(
+        classify=ClassifyPlan(dscp=said.classes),
+        buffer=said.buffer,
+        queues=tuple(said.queues),
+        trim=said.trim,
+        routes=tuple(routes),
+        sids=tuple(said.sids),
+        icmp_errors=False,
+    )
+    return NodePlan("s", "switch", 0, seed=1, ports=tuple(said.ports.values()), switch=plan)
+
+
+def _queue(given: dict[str, Any]) -> QueuePlan:
+    if "pfc" in given:
+        xoff, xon, headroom = _numbers(given["pfc"])
+        quanta = int_of(given, "quanta", 0xFFFF)
+        given["pfc"] = PfcPlan(xoff=xoff, xon=xon, headroom=headroom, quanta=quanta)
+    if "ecn" in given:
+        kmin, kmax = _numbers(given["ecn"])
+        given["ecn"] = EcnPlan(kmin, kmax)
+    return QueuePlan(**given)
+
+
+def _trim(given: dict[str, Any]) -> TrimPlan:
+    if "trimmable" in given:
+        given["trimmable"] = tuple(_numbers(given["trimmable"]))
+    if "map" in given:
+        pairs = (each.split(":") for each in str(given.pop("map")).split(","))
+        given["dscp_map"] = {int(old): int(new) for old, new in pairs}
+    return TrimPlan(**given)
+
+
+def _numbers(value: Value) -> list[int]:
+    return [int(each, 0) for each in str(value).split(",") if each]
