@@ -145,6 +145,12 @@ class OutMessages:
             self.begun = None
         return done
 
+    def end_of(self, counted: int) -> int:
+        """Return the last PSN of so many messages: from `acknowledged` to `wholly_sent`."""
+        if counted == self.acknowledged:
+            return self.last_acknowledged_psn
+        return self._sent[counted - self.acknowledged - 1].last_psn
+
     def find(self, msn: int) -> OutMessage | None:
         """Return a message that is begun and not counted."""
         place = msn - self.acknowledged

@@ -36,6 +36,7 @@ class RefusalReason(Enum):
     NACK_REASON = "nack_reason"  # an unknown one
     ACK_BEYOND_SENT = "ack_beyond_sent"  # counts messages that were never sent whole
     ACK_OLD = "ack_old"
+    ACK_PSN = "ack_psn"  # does not end the last message that it counts
     SYNDROME = "syndrome"  # reserved, or one that MRC does not have
     # Of the endpoint
     ENDPOINT_OP = "endpoint_op"

@@ -613,8 +613,9 @@ class Requestor:
             return RefusalReason.ACK_BEYOND_SENT
         if counted < messages.acknowledged:
             return RefusalReason.ACK_OLD
-        if self._options.ack_msn is AckMsn.COUNT and self._ends(counted, psn):
-            self._diagnosis.ack_msn("the number of the last complete message")
+        if messages.end_of(counted) & MASK != psn:
+            self._diagnose_count(counted, psn)
+            return RefusalReason.ACK_PSN
         done = messages.count(counted)
         for message in done:
             self._complete(message, WcStatus.SUCCESS)
@@ -623,10 +624,17 @@ class Requestor:
             self._ack_timer.progress(now)
         return None
 
-    def _ends(self, msn: int, psn: int) -> bool:
-        """Say whether `psn` is the last one of a message that waits for its Transport ACK."""
-        message = self.messages.find(msn)
-        return message is not None and message.is_sent and message.last_psn & MASK == psn
+    def _diagnose_count(self, counted: int, psn: int) -> None:
+        """Tell of an ACK whose PSN fits the other reading of its count. 12.12."""
+        messages = self.messages
+        if self._options.ack_msn is AckMsn.LAST:
+            other, meant = counted - 1, "how many messages are complete"
+        else:
+            other, meant = counted + 1, "the number of the last complete message"
+        if not messages.acknowledged <= other <= messages.wholly_sent:
+            return
+        if messages.end_of(other) & MASK == psn:
+            self._diagnosis.ack_msn(meant)
 
     def _receive_nak(self, msn: int, code: int) -> RefusalReason | None:
         messages = self.messages

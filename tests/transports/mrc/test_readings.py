@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.transports.mrc.script import MTU, Dialogue, ack, sack
+from tests.transports.mrc.script import MTU, OUR_PSN, Dialogue, ack, sack
 from tests.transports.mrc.world import SUCCESS, Trouble, World
 from transports.clock import MS, US
 from transports.mrc.config import AckMsn, OorPolicy, QpConfig
@@ -197,6 +197,47 @@ def test_ends_that_count_messages_differently_are_told(pair):
     [told] = world.ends[0].told(Mismatch)
     assert told.point == "QpConfig.ack_msn"
     assert told.qp_num == 0x20
+
+
+@pytest.mark.parametrize("pair", [(AckMsn.LAST, AckMsn.COUNT), (AckMsn.COUNT, AckMsn.LAST)])
+@pytest.mark.parametrize("lost", [OUR_PSN, OUR_PSN + 1])
+def test_a_count_that_is_read_otherwise_completes_nothing_whose_data_is_missing(pair, lost):
+    """12.12: BTH.PSN is the last PSN of the last message counted; one that is not tells."""
+    world = World(3, config=[QpConfig(ack_msn=reading) for reading in pair], exponential=1)
+    world.fill()
+    one, two = world.ends
+    world.links[0].drop_next.append(lambda out: out.opcode in WRITES and out.psn == lost)
+    world.write(1, 0, 100)
+    world.write(2, 5000, 100)
+
+    def check():
+        for event in one.completions:
+            start = {1: 0, 2: 5000}[event.wr_id]
+            there = slice(start, start + 100)
+            same = two.region.view[there] == one.source.view[there]
+            assert same or event.status is not SUCCESS
+        return len(one.completions) == 2
+
+    world.run(settled=check)
+    [told] = one.told(Mismatch)
+    assert told.point == "QpConfig.ack_msn"
+
+
+@pytest.mark.parametrize(("reading", "less"), [(AckMsn.COUNT, 0), (AckMsn.LAST, 1)])
+def test_a_transport_ack_whose_psn_does_not_end_what_it_counts(reading, less):
+    """12.12, as above: refused; told in words only where the other reading explains it."""
+    mrc = Dialogue(config=QpConfig(ack_msn=reading))
+    for wr_id in (1, 2, 3):
+        mrc.posts(wr_id=wr_id)
+    ends = [sent.psn for sent in mrc.sends_all()]
+    mrc.ignores(ack(2 - less, ends[1] + 100), "refused_ack_psn")
+    assert not mrc.told(Mismatch)
+    mrc.receives(ack(2 - less, ends[0] if less else ends[2]))
+    assert [told.point for told in mrc.told(Mismatch)] == ["QpConfig.ack_msn"]
+    mrc.completes()
+    mrc.receives(ack(2 - less, ends[1]))
+    mrc.receives(ack(2 - less, ends[1]))
+    mrc.completes((1, "SUCCESS"), (2, "SUCCESS"))
 
 
 def test_a_transport_ack_in_both_readings():
