@@ -140,6 +140,7 @@ class NsccCounters:
     penalties: int = 0
     restores: int = 0
     overtaken: int = 0  # SACKs whose counter was older than one seen before
+    unbelieved: int = 0  # SACKs whose counter says more than was sent
     events_dropped: int = 0
 
 
@@ -157,6 +158,7 @@ class Nscc:
         self._events: deque[NsccEvent] = deque()
         self.tell: Callable[[], None] | None = None  # whom to call when there is one
         self._rcvd = 0  # newest value of the peer's counter
+        self._arrived = 0  # bytes that it has told of in all
         self._increase = 0.0  # collected, square bytes
         self._collected = 0  # bytes since the last adjustment
         self._idle_bytes = 0  # received while there was no delay
@@ -188,16 +190,18 @@ class Nscc:
         penalty: int,
         restore: bool,
         inflight: int,
+        offered: int,
         now: Ns,
     ) -> None:
         """Take what a SACK says.
 
         `rcvd_bytes` is its counter as it stands there, in units of 256; `rtt_ns` None where the
         sample would be ambiguous; `marked`: m says SKIP_ONCE; `penalty` 0 to 127 and `restore`
-        are the receiver's. Unclear: what a SACK without a sample means for the window. We take
-        the average delay, which neither cuts nor grows it fast.
+        are the receiver's; `offered`: nominal bytes of all that was ever sent, each packet once,
+        and a counter ahead of that is not believed. Unclear: what a SACK without a sample means
+        for the window. We take the average delay, which neither cuts nor grows it fast.
         """
-        received = self._newly_received(rcvd_bytes)
+        received = self._newly_received(rcvd_bytes, offered)
         sample = rtt_ns is not None
         if rtt_ns is not None:
             self.base_rtt = min(self.base_rtt, max(rtt_ns, self.config.least_rtt))
@@ -230,13 +234,19 @@ class Nscc:
 
     # What it means
 
-    def _newly_received(self, counter: int) -> int:
+    def _newly_received(self, counter: int, offered: int) -> int:
         newer = (counter - self._rcvd) % _COUNTER
         if newer >= _COUNTER // 2:  # a SACK that another one has overtaken
             self.counters.overtaken += 1
             return 0
+        received = newer * RCVD_BYTES_UNIT
+        if self._arrived + received >= offered + RCVD_BYTES_UNIT:  # the counter is rounded up
+            # Else all SACKs up to there would count as overtaken, and the window stand still
+            self.counters.unbelieved += 1
+            return 0
         self._rcvd = counter
-        return newer * RCVD_BYTES_UNIT
+        self._arrived += received
+        return received
 
     def _average(self, delay: float, marked: bool) -> None:
         if delay > self.target and not marked:

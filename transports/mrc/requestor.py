@@ -452,7 +452,7 @@ class Requestor:
         self._judge_path(report, now)
         self.congestion.on_sack(
             seth.rcvd_bytes, report.rtt, seth.verdict == PathVerdict.SKIP_ONCE,
-            seth.rcv_cwnd_pen, seth.restore_cwnd, board.inflight, now,
+            seth.rcv_cwnd_pen, seth.restore_cwnd, board.inflight, board.offered, now,
         )  # fmt: skip
         if report.rtt is not None:
             self.paths.base_rtt = self.congestion.base_rtt

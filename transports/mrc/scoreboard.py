@@ -58,6 +58,7 @@ class Scoreboard:
         self.next_psn = start_psn  # of new data
         self.highest_acked = start_psn - 1
         self.inflight = 0  # nominal bytes
+        self.offered = 0  # nominal bytes of all PSNs sent so far, each once
         self.unacked = 0  # PSNs
         self._acked = 0  # bitmap
         self._orders = 0
@@ -72,6 +73,7 @@ class Scoreboard:
         self._records[sent.psn] = sent
         self.next_psn += 1
         self.unacked += 1
+        self.offered += size
         return sent
 
     def transmitted(self, sent: Sent, ev: int, stamp: int, now: Ns) -> None:
@@ -92,6 +94,7 @@ class Scoreboard:
         self.next_psn = psn + 1
         self.unacked += 1
         self.inflight += size
+        self.offered += size
         return sent
 
     def find(self, psn: int) -> Sent | None:

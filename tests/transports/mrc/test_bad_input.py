@@ -227,6 +227,16 @@ def test_an_answer_to_no_probe_counts_as_a_sack_alone(mrc):
     assert mrc.board.cack == PSN
 
 
+def test_a_byte_counter_that_lies_does_not_stop_the_window(mrc):
+    """7.2: what was sent bounds it; the SACK's other words count."""
+    mrc.receives(sack(PSN, psn=PSN, rcvd_bytes=1 << 20))
+    congestion = mrc.qp.congestion
+    assert congestion.counters.unbelieved == 1
+    assert mrc.board.cack == PSN
+    mrc.receives(sack(PSN + 1, psn=PSN + 1, rcvd_bytes=9))
+    assert (congestion.counters.unbelieved, congestion.counters.overtaken) == (1, 0)
+
+
 def test_a_transport_ack_for_what_was_not_sent_whole(mrc):
     mrc.ignores(ack(2, PSN + 3), "refused_ack_beyond_sent")
     mrc.receives(ack(1, PSN + 3))

@@ -22,6 +22,7 @@ class Rig:
         self.now = 0
         self.rcvd = 0
         self.inflight = 0
+        self.offered = 1 << 40
 
     def sack(self, received=M, delay=0, *, marked=False, penalty=0, restore=False, after=0):
         """`received` is rounded up to 256 bytes; a `delay` of None is no sample."""
@@ -29,7 +30,9 @@ class Rig:
         self.rcvd = (self.rcvd + -(-received // 256)) % (1 << 24)
         rtt = None if delay is None else R + delay
         before = self.nscc.cwnd
-        self.nscc.on_sack(self.rcvd, rtt, marked, penalty, restore, self.inflight, self.now)
+        self.nscc.on_sack(
+            self.rcvd, rtt, marked, penalty, restore, self.inflight, self.offered, self.now
+        )
         return self.nscc.cwnd - before
 
     def shrink(self, to):
@@ -181,7 +184,7 @@ def test_a_long_delay_without_a_mark_counts_as_a_quarter():
 
 def test_a_smaller_sample_lowers_the_base():
     rig = Rig()
-    rig.nscc.on_sack(1, 8000, False, 0, False, 0, 0)
+    rig.nscc.on_sack(1, 8000, False, 0, False, 0, 1 << 20, 0)
     assert rig.nscc.base_rtt == 8000
 
 
@@ -189,7 +192,7 @@ def test_the_base_falls_to_a_quarter_and_no_further():
     """Else a peer that takes more than its own time off timestamps lets timers run away."""
     rig = Rig()
     for number, sample in enumerate((0, 1, -5, R // 4 - 1)):
-        rig.nscc.on_sack(number, sample, False, 0, False, 0, 0)
+        rig.nscc.on_sack(number, sample, False, 0, False, 0, 1 << 20, 0)
         assert rig.nscc.base_rtt == R // 4
     assert rig.nscc.average_delay == 0
 
@@ -286,9 +289,28 @@ def test_the_counter_wraps_and_a_sack_that_was_overtaken_counts_nothing():
     rig.nscc._rcvd = rig.rcvd = (1 << 24) - 1
     rig.shrink(100_000)
     assert rig.sack(8 * M, T) == int(20_800 * 8 * M / 100_000)
-    rig.nscc.on_sack((1 << 24) - 5, R + T, False, 0, False, 0, 0)
+    rig.nscc.on_sack((1 << 24) - 5, R + T, False, 0, False, 0, 1 << 20, 0)
     assert rig.nscc.counters.overtaken == 1
     assert rig.nscc._rcvd == rig.rcvd
+
+
+def test_a_counter_ahead_of_what_was_sent_is_counted_and_not_believed():
+    """7.2: else one lie makes all later SACKs overtaken ones, and the window stands still."""
+    rig = Rig()
+    rig.shrink(100_000)
+    rig.offered = 8 * M + 100  # 131 units: the counter is rounded up
+    for lie in (132, 1 << 20, (1 << 23) - 1):
+        rig.nscc.on_sack(lie, R, False, 0, False, 0, rig.offered, 0)
+    assert rig.nscc.counters.unbelieved == 3
+    assert rig.nscc.cwnd == 100_000
+    rig.sack(8 * M + 100, T)
+    assert rig.nscc._rcvd == rig.rcvd == 131
+    assert rig.nscc.cwnd > 100_000
+    rig.sack(1, T)
+    assert rig.nscc.counters.unbelieved == 4
+    rig.offered += 256
+    rig.nscc.on_sack(132, R, False, 0, False, 0, rig.offered, 0)
+    assert rig.nscc._rcvd == 132
 
 
 def test_growth_is_told_as_one_event_before_the_next_cut():
@@ -339,7 +361,7 @@ def test_flows_at_one_bottleneck_share_it_with_a_short_queue(flows):
                 queued += len(queue) * M
             ends[flow].on_sack(
                 counters[flow] % (1 << 24), R + now - sent, marked, 0, False,
-                int(inflight[flow]), now,
+                int(inflight[flow]), 1 << 40, now,
             )  # fmt: skip
     assert sum(delivered) > 4_300
     assert min(delivered) > 0.6 * max(delivered)
