@@ -72,6 +72,10 @@ class DeviceConfig:
     def __post_init__(self) -> None:
         if not 0 < len(self.addresses) <= MAX_PLANES or not any(self.addresses):
             raise ValueError(f"{len(self.addresses)} planes, legal are 1 to {MAX_PLANES}")
+        interval = self.port_status_interval
+        if interval is not None and interval <= 0:
+            what = f"port_status_interval is {interval} ns"
+            raise ValueError(f"{what}, legal is above 0, or None: only changes are told")
 
 
 class Device:
@@ -209,11 +213,16 @@ class Device:
     def probe_ev(self, qp: QueuePair, ev: int, now: Ns) -> int | None:
         """Probe an EV to the host of `qp`'s peer; `EvProbed` tells the outcome.
 
-        Return the id; None with too many unanswered. Raise ValueError before RTR.
+        Return the id; None with too many unanswered. Raise ValueError before RTR, and for an EV
+        of a plane that not both ends have.
         """
         if qp.peer is None:
             raise ValueError(f"QP {qp.qp_num:#x} has no peer yet")
         plane = qp.layout.plane_of(ev)
+        both = [own for own in sorted(self._planes.values()) if qp.peer.planes >> own & 1]
+        if plane not in both:
+            legal = ", ".join(map(str, both)) or "none"
+            raise ValueError(f"EV {ev:#x} is of plane {plane}, both ends have {legal}")
         return self._endpoint.probe(qp.peer.addresses, ev, plane, qp.answers_to, now)
 
     # -- the driver's side ------------------------------------------------------------------
@@ -531,7 +540,7 @@ class Device:
         if packet is None:
             return RefusalReason.MALFORMED
         bth = packet.bth
-        told: RefusalReason | PeerPorts | EvProbed | tuple[int, int] | None = None
+        told: RefusalReason | list[PeerPorts] | EvProbed | tuple[int, int] | None = None
         if packet.erth is not None:
             told = self._endpoint.receive_request(
                 bth.psn, packet.erth, frame, self._planes[frame.destination], now
@@ -548,10 +557,10 @@ class Device:
             return told
         if isinstance(told, tuple):
             self._take_way_back(*told, now)
+        elif isinstance(told, list):
+            self._take_ports(told, now)
         elif told is not None:
             self._events.append(told)
-        if isinstance(told, PeerPorts):
-            self._take_ports(told, now)
         return None
 
     def _take_way_back(self, qp_num: int, ev: int, now: Ns) -> None:
@@ -560,8 +569,10 @@ class Device:
         if qp is not None and qp.reverse is not None:
             qp.reverse.on_probe_answer(ev, now)
 
-    def _take_ports(self, told: PeerPorts, now: Ns) -> None:
-        """Let the queue pairs of a peer know that its ports changed."""
-        for qp in self._qps.values():
-            if qp.peer is not None and qp.peer.addresses == told.peer:
-                qp.ports_changed(now)
+    def _take_ports(self, changes: list[PeerPorts], now: Ns) -> None:
+        """Tell, and let the queue pairs of each peer know, that its ports changed."""
+        for change in changes:
+            self._events.append(change)
+            for qp in self._qps.values():
+                if qp.peer is not None and qp.peer.addresses == change.peer:
+                    qp.ports_changed(now)

@@ -6,8 +6,8 @@ The newest message by arrival counts.
 """
 
 from collections import deque
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from transports.clock import MS, Ns
 from transports.mrc.events import EvProbed, PeerPorts
@@ -44,19 +44,30 @@ class _Asked(NamedTuple):
     for_qp: int | None  # that looks for a way back; None: the owner asked
 
 
+class User(Protocol):
+    """A queue pair, which knows ways to its peer."""
+
+    def way_on(self, plane: int, turn: int) -> int | None:
+        """Return an EV of a plane that should work, another one each turn; None: no EV."""
+
+
 @dataclass(slots=True)
 class EndpointPeer:
-    """One host that queue pairs talk to."""
+    """One host that queue pairs talk to, by the addresses that they know of it."""
 
     addresses: Addresses
-    evs: dict[int, int]  # by plane: on which we talk to it
     udp_dport: int
     base_rtt: Ns
     mask: int  # of its ports, as it said last
-    users: int = 0  # queue pairs
+    users: list[User] = field(default_factory=list)
     repeats: int = 0  # messages about a change that are still to be sent
     next_at: Ns = 0
-    turn: int = 0  # plane
+    turn: int = 0  # plane and EV
+
+    @property
+    def planes(self) -> int:
+        """Mask of the planes that it has."""
+        return sum(1 << plane for plane, ip in enumerate(self.addresses) if ip is not None)
 
 
 class Endpoint:
@@ -67,7 +78,8 @@ class Endpoint:
         self._interval = interval
         self._mask_base = mask_base
         self._peers: dict[Addresses, EndpointPeer] = {}
-        self._by_address: dict[bytes, EndpointPeer] = {}
+        # Queue pairs may know one host by more planes or fewer: a peer each
+        self._by_address: dict[bytes, list[EndpointPeer]] = {}
         self._tell_at: Ns | None = None  # when the next peer is told, at the earliest
         self._next_id = 1
         self._asked: dict[int, _Asked] = {}
@@ -78,39 +90,49 @@ class Endpoint:
     # -- peers ------------------------------------------------------------------------------
 
     def meet(
-        self,
-        addresses: Addresses,
-        evs: dict[int, int],
-        udp_dport: int,
-        base_rtt: Ns,
-        now: Ns,
+        self, addresses: Addresses, user: User, udp_dport: int, base_rtt: Ns, now: Ns
     ) -> EndpointPeer:
-        """Know a peer, and tell it our ports. One more queue pair uses it."""
+        """Know a peer, and tell it our ports, for one more queue pair."""
         peer = self._peers.get(addresses)
         if peer is None:
-            planes = sum(1 << plane for plane, ip in enumerate(addresses) if ip is not None)
-            peer = EndpointPeer(addresses, evs, udp_dport, base_rtt, planes, next_at=now)
+            peer = EndpointPeer(addresses, udp_dport, base_rtt, 0, next_at=now)
+            peer.mask = peer.planes
             peer.repeats = 1
             self._peers[addresses] = peer
-            self._by_address.update((ip, peer) for ip in addresses if ip is not None)
+            for ip in filter(None, addresses):
+                self._by_address.setdefault(ip, []).append(peer)
             self._look()
-        peer.users += 1
+        peer.users.append(user)
         return peer
 
     def planes_of(self, source: bytes) -> int:
         """Return how many planes the peer with an address has."""
-        peer = self._by_address.get(source)
-        return 0 if peer is None else len(peer.addresses)
+        return max((len(peer.addresses) for peer in self._of_host(source)), default=0)
 
-    def part(self, peer: EndpointPeer) -> None:
-        """Forget a peer that no queue pair uses any more."""
-        peer.users -= 1
-        if not peer.users:
-            del self._peers[peer.addresses]
-            for ip in peer.addresses:
-                if ip is not None:
-                    self._by_address.pop(ip, None)
-            self._look()
+    def _of_host(self, source: bytes) -> list[EndpointPeer]:
+        """Return all that is known of the host with an address: peers that share addresses."""
+        near = self._by_address.get(source, ())
+        found = {
+            other.addresses: other
+            for peer in near
+            for ip in filter(None, peer.addresses)
+            for other in self._by_address[ip]
+        }
+        return list(found.values())
+
+    def part(self, peer: EndpointPeer, user: User) -> None:
+        """Forget a user of a peer, and a peer that no queue pair uses any more."""
+        peer.users.remove(user)
+        if peer.users:
+            return
+        del self._peers[peer.addresses]
+        for ip in filter(None, peer.addresses):
+            known = self._by_address[ip] = [
+                other for other in self._by_address[ip] if other is not peer
+            ]
+            if not known:
+                del self._by_address[ip]
+        self._look()
 
     def set_ports(self, mask: int, now: Ns) -> None:
         """Take note of which of our ports are up, and tell everybody."""
@@ -149,10 +171,10 @@ class Endpoint:
 
     # -- packets ----------------------------------------------------------------------------
 
-    def receive_request(  # noqa: PLR0911 - one return per check
+    def receive_request(
         self, psn: int, erth: Erth, frame: Frame, plane: int, now: Ns
-    ) -> RefusalReason | PeerPorts | None:
-        """Take an endpoint request, which came on `plane`."""
+    ) -> RefusalReason | list[PeerPorts]:
+        """Take an endpoint request, which came on `plane`; return what it changed."""
         source = frame.source
         if erth.op == EndpointOp.EV_PROBE:
             bth = MrcBth(MrcOpcode.ENDPOINT_RESPONSE, ENDPOINT_QP, psn & 0xFFFF)
@@ -161,24 +183,26 @@ class Endpoint:
             self._out.append(
                 EndpointOut(packet, back, frame.ev, plane, True, frame.udp_dport, "EV probe")
             )
-            return None
+            return []
         if erth.op != EndpointOp.PORT_STATUS_UPDATE:
             return RefusalReason.ENDPOINT_OP
-        peer = self._by_address.get(source)
-        if peer is None:
+        peers = self._of_host(source)
+        if not peers:
             return RefusalReason.ENDPOINT_PEER
         mask = erth.port_status_mask
         if not mask:
             return RefusalReason.PORT_MASK_ZERO
         if mask >> self._mask_base << self._mask_base != mask or mask >> (
-            self._mask_base + len(peer.addresses)
+            self._mask_base + self.planes_of(source)
         ):
             return RefusalReason.PORT_MASK
         mask >>= self._mask_base
-        if mask == peer.mask:
-            return None
-        before, peer.mask = peer.mask, mask
-        return PeerPorts(peer.addresses, before, mask, now)
+        changes = []
+        for peer in peers:
+            if mask != peer.mask:
+                changes.append(PeerPorts(peer.addresses, peer.mask, mask, now))
+                peer.mask = mask
+        return changes
 
     def receive_response(
         self, psn: int, eeth: Eeth, now: Ns
@@ -239,17 +263,29 @@ class Endpoint:
         later = peer.base_rtt if peer.repeats else self._interval
         peer.next_at = now + (later or 0)
         self._look()
-        planes = [plane for plane in peer.evs if (self.ports & peer.mask) >> plane & 1]
-        if not planes:
+        way = self._next_way(peer)
+        if way is None:
             return None
-        peer.turn += 1
-        plane = planes[peer.turn % len(planes)]
+        plane, ev = way
         probe_id = self._next_id
         self._next_id = probe_id + 1 & 0xFFFF
         bth = MrcBth(MrcOpcode.ENDPOINT_REQUEST, ENDPOINT_QP, probe_id)
         mask = self.ports << self._mask_base & 0xFFFFFFFF
         erth = Erth(EndpointOp.PORT_STATUS_UPDATE, mask, stamp(now))
         return EndpointOut(
-            MrcPacket.make(bth, erth), peer.addresses, peer.evs[plane], plane,
+            MrcPacket.make(bth, erth), peer.addresses, ev, plane,
             True, peer.udp_dport, "port status",
         )  # fmt: skip
+
+    def _next_way(self, peer: EndpointPeer) -> tuple[int, int] | None:
+        """Return the next plane to a peer that is up at both ends, and an EV of it."""
+        live = self.ports & peer.mask & peer.planes
+        planes = [plane for plane in range(live.bit_length()) if live >> plane & 1]
+        for _ in planes:
+            peer.turn += 1
+            rounds, place = divmod(peer.turn, len(planes))
+            turn, user = divmod(rounds, len(peer.users))
+            ev = peer.users[user].way_on(planes[place], turn)
+            if ev is not None:
+                return planes[place], ev
+        return None

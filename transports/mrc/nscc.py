@@ -197,9 +197,9 @@ class Nscc:
 
         `rcvd_bytes` is its counter as it stands there, in units of 256; `rtt_ns` None where the
         sample would be ambiguous; `marked`: m says SKIP_ONCE; `penalty` 0 to 127 and `restore`
-        are the receiver's; `offered`: nominal bytes of all that was ever sent, each packet once,
-        and a counter ahead of that is not believed. Unclear: what a SACK without a sample means
-        for the window. We take the average delay, which neither cuts nor grows it fast.
+        are the receiver's; `offered`: nominal bytes of all that was ever sent, each packet
+        once, and a counter ahead of that is not believed. Unclear: what a SACK without a sample
+        means for the window. We take the average delay, which neither cuts nor grows it fast.
         """
         received = self._newly_received(rcvd_bytes, offered)
         sample = rtt_ns is not None

@@ -27,7 +27,7 @@ from transports.mrc.endpoint import Endpoint, EndpointPeer
 from transports.mrc.events import QpFailed
 from transports.mrc.nscc import Nscc
 from transports.mrc.outgoing import OutMessage
-from transports.mrc.paths import Paths
+from transports.mrc.paths import EvState, Paths
 from transports.mrc.probing import ProbeOut
 from transports.mrc.profiles import EvLayout
 from transports.mrc.refusals import Oddity, RefusalReason
@@ -156,7 +156,7 @@ class QueuePair:
     def part(self) -> None:
         """Be no user of the peer's endpoint any more."""
         if self._met is not None:
-            self._endpoint.part(self._met)
+            self._endpoint.part(self._met, self)
             self._met = None
 
     def _make_responder(self, attributes: QpAttributes, now: Ns) -> None:
@@ -172,7 +172,7 @@ class QueuePair:
         self.peer_addresses = frozenset(ip for ip in peer.addresses if ip is not None)
         self._met = self._endpoint.meet(
             peer.addresses,
-            dict(self.reverse.evs),
+            self,
             peer.udp_dport,
             self.congestion.base_rtt,
             now,
@@ -420,6 +420,25 @@ class QueuePair:
             self._events.append(flushed_receive(wr, self.qp_num))
         if status is not WcStatus.WR_FLUSH_ERR:
             self._events.append(QpFailed(self.qp_num, status, detail, now))
+
+    def way_on(self, plane: int, turn: int) -> int | None:
+        """Return an EV of a plane for what the endpoint says, another one each turn.
+
+        Those in use that are good, and the one on which valid data came last: nobody answers,
+        so it is not known whether one of them is broken. Where none is good, that last one.
+        """
+        paths, reverse = self.paths, self.reverse
+        if paths is None or reverse is None or (newest := reverse.evs.get(plane)) is None:
+            return None
+        good = [
+            ev
+            for ev, state in paths.states()
+            if state is EvState.GOOD and ev != newest and paths.plane_of(ev) == plane
+        ]
+        state = paths.state_of(newest)
+        works = state is EvState.GOOD or (state is None and reverse.has_heard(plane))
+        ways = [newest, *good] if works or not good else good
+        return ways[turn % len(ways)]
 
     def ports_changed(self, now: Ns) -> None:
         """Take note of which planes are up, at our end and the peer's."""

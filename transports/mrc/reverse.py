@@ -97,6 +97,10 @@ class Reverse:
             plane.ev = ev
             plane.heard = now
 
+    def has_heard(self, plane: int) -> bool:
+        """Say whether the EV of a plane is one that was seen to work."""
+        return plane in self._planes and self._planes[plane].heard is not None
+
     @property
     def evs(self) -> Mapping[int, int]:
         """Return the EV of each plane."""

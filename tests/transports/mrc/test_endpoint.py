@@ -13,11 +13,13 @@ from tests.transports.mrc.script import (
     us,
     write,
 )
-from tests.transports.mrc.world import R
-from transports.clock import MS
-from transports.mrc.attributes import QpState, StateError
+from tests.transports.mrc.world import R, World, evs, ip
+from transports.clock import MS, US
+from transports.mrc.attributes import Peer, QpState, StateError
+from transports.mrc.device import DeviceConfig
 from transports.mrc.events import EvProbed, PeerPorts
-from transports.mrc.paths import EvState, LossRule
+from transports.mrc.nscc import NsccConfig
+from transports.mrc.paths import EvState, LossRule, PathsConfig
 from transports.mrc.window import Stop
 from wire.mrc.endpoint import Eeth, EndpointOp, Erth
 from wire.mrc.opcodes import ENDPOINT_QP, WRITES, MrcOpcode
@@ -49,6 +51,83 @@ def test_a_change_of_a_port_is_told_three_times_on_planes_that_live():
     assert {sent.dscp for sent in told} == {46}
     assert {sent.op for sent in told} == {EndpointOp.PORT_STATUS_UPDATE}
     mrc.sends_nothing(until=start + 100 * R)
+
+
+def test_each_repeat_of_a_change_takes_another_ev():
+    """12.11, 12.9: a plane has many paths, and nobody answers: one may be broken unknown."""
+    mrc = Dialogue()
+    mrc.qp.paths.on_always_skip(ACTIVE[1])
+    mrc.qp.paths.deny(ACTIVE[3])
+    mrc.device.set_port(0, mrc.now, up=False)
+    start, told = mrc.now, []
+    for n in range(3):
+        mrc.waits(start + n * R)
+        mrc._drain()
+        [sent] = mrc.sends_all("ENDPOINT_REQUEST")
+        told.append(sent.ev)
+    assert set(told) == {ACTIVE[5], ACTIVE[7]}, "good ones of plane 1"
+    assert told[0] != told[1] != told[2]
+    newest = EV + 1 + (9 << 22)
+    mrc.receives(write(1000, tx=1), ev=newest)
+    mrc.device.set_port(0, mrc.now, up=True)
+    mrc.device.set_port(0, mrc.now, up=False)
+    for _ in range(3):
+        mrc.waits(mrc.now + R)
+        mrc._drain()
+    told = [s.ev for s in mrc.sends_all() if s.out.opcode is MrcOpcode.ENDPOINT_REQUEST]
+    assert newest in told, "or the one on which data came last"
+
+
+def test_port_status_reaches_a_peer_although_a_path_is_broken():
+    """8, 12.9: a broken path is none of the plane; what it swallows comes on another."""
+    for broken in range(8):
+        world = World(3, planes=2, per_plane=4, port_status_interval=5 * MS)
+        world.run(world.now + 100 * US)
+        two = world.ends[1]
+        world.links[0].dead_evs.add(evs(1, 8)[broken])
+        world.set_port(0, 1, up=False)
+        world.run(world.now + 5 * R)
+        assert two.qp.paths.live_planes == 0b01, broken
+        world.set_port(0, 1, up=True)
+        world.run(world.now + 5 * R)
+        assert two.qp.paths.live_planes == 0b11, broken
+
+
+def test_queue_pairs_that_know_a_host_by_other_planes_each_learn_of_its_ports():
+    """12.11: one host; and what one queue pair knew of it goes with that one alone."""
+    world = World(3, planes=2)
+    two = world.ends[1]
+    other = two.device.create_qp(two.qp.pd, qp_num=0x99)
+    control = NsccConfig(100_000_000_000, R, MTU + 64)
+    other.modify(QpState.INIT, 0, ev_profile=PathsConfig(evs(1, 4)), cc_profile=control)
+    other.modify(
+        QpState.RTR, 0, peer=Peer((ip(0, 0), None), 0x77, 5), path_mtu=MTU, max_wimm_dest=4,
+        mpr_dest=8,
+    )  # fmt: skip
+    for up, live in ((False, 0b10), (True, 0b11)):
+        world.set_port(0, 0, up=up)
+        world.run(world.now + MS)
+        assert two.qp.paths.live_planes == live
+        assert other.paths.live_planes == live & 0b01
+    world.set_port(0, 1, up=False)
+    world.run(world.now + MS)
+    assert (two.qp.paths.live_planes, other.paths.live_planes) == (0b01, 0b01)
+    two.device.destroy_qp(other)
+    world.set_port(0, 1, up=True)
+    world.run(world.now + MS)
+    assert two.qp.paths.live_planes == 0b11
+    assert "refused_endpoint_peer" not in two.device.counters()
+    two.device.destroy_qp(two.qp)
+    world.set_port(0, 1, up=False)
+    world.run(world.now + MS)
+    assert two.device.counters()["refused_endpoint_peer"]
+
+
+def test_an_interval_that_is_none_is_refused():
+    """12.11: a device that repeated itself without a pause would never be done sending."""
+    for interval in (0, -1):
+        with pytest.raises(ValueError, match="legal is above 0, or None: only changes"):
+            DeviceConfig((ip(0, 0),), port_status_interval=interval)
 
 
 def test_all_states_are_told_every_5_ms():
@@ -187,6 +266,15 @@ def test_an_ev_probe_that_nobody_answers():
     mrc.waits(start + 2 * MS)
     assert mrc.told(EvProbed) == [EvProbed(number, EV, 0, None, start + 2 * MS)]
     assert mrc.device.deadline is None
+
+
+def test_an_ev_probe_of_a_plane_that_an_end_lacks_is_refused():
+    """4.1: an EV is bound to a plane."""
+    mrc = Dialogue()
+    with pytest.raises(ValueError, match="is of plane 7, both ends have 0, 1"):
+        mrc.device.probe_ev(mrc.qp, EV | 7, mrc.now)
+    mrc._drain()
+    mrc.sends_nothing()
 
 
 def test_ev_probes_have_a_bound_and_ids_that_wrap():
