@@ -81,7 +81,7 @@ class MrcPlans:
             back=back,
             readings=spec.both_readings[0],
             setup=spec.connect == "setup",
-            base_rtt=spec.base_rtt or self._longest_rtt(spec, pairs),
+            base_rtt=self.base_rtt(spec, pairs),
             rate=spec.rate or rate,
             linear=spec.linear,
             exponential=spec.exponential,
@@ -102,7 +102,7 @@ class MrcPlans:
 
         Processes that are late look like queues, and a late answer like a lost packet.
         """
-        rtt = spec.base_rtt or self._longest_rtt(spec, pairs)
+        rtt = self.base_rtt(spec, pairs)
         lateness = LATE * REACTION / rtt
         return Need(lateness, f"hosts of transport {name}", "answer")
 
@@ -127,8 +127,10 @@ class MrcPlans:
             found[port_plane(pair.source)] = self._known[pair]
         return tuple(found.get(plane) for plane in range(max(found) + 1))
 
-    def _longest_rtt(self, spec: MrcSpec, pairs: tuple[Pair, ...]) -> Ns:
-        """Return the base RTT of the slowest plane."""
+    def base_rtt(self, spec: MrcSpec, pairs: tuple[Pair, ...]) -> Ns:
+        """Return the base RTT that the lab gives, or that of the slowest plane."""
+        if spec.base_rtt is not None:
+            return spec.base_rtt
         sizes = [len(one.slots) for one in self._templates(spec, pairs) if one is not None]
         around = usid_parts(max(sizes)) if sizes else ()
         return max(self._base_rtt(pair, spec.mtu, around) for pair in pairs)

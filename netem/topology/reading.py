@@ -137,6 +137,22 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
+class AtLeast:
+    """What `kind` reads, a number that is not too small."""
+
+    kind: Kind
+    least: int
+    legal: str  # "100ns or more"
+
+    def read(self, tree: Tree, path: str, problems: list[str]) -> object:
+        value = self.kind.read(tree, path, problems)
+        if isinstance(value, int) and value < self.least:
+            problems.append(f"{path}: {shown(tree)}; legal is {self.legal}")
+            return BAD
+        return value
+
+
+@dataclass(frozen=True, slots=True)
 class Or:
     """A word that stands for a value of its own, or what `otherwise` reads."""
 

@@ -18,6 +18,7 @@ from netem.topology.reading import (
     RNR_TIMER,
     TIME,
     TRUTH,
+    AtLeast,
     Items,
     Keys,
     OneOf,
@@ -70,6 +71,11 @@ class TransportSpec(Spec, frozen=True, kw_only=True):
         return self.window
 
 
+# Ours: below, timers and updates of ports would take all the time that there is.
+LEAST_RTT = AtLeast(TIME, 100, "100ns or more")
+LEAST_UPDATES = AtLeast(TIME, 10_000, "10us or more, about a round trip")
+
+
 class ReadingKeys(Spec, frozen=True, kw_only=True):
     """Readings of disputed points, by the names of mrc.md 12.18. None: not written."""
 
@@ -117,9 +123,9 @@ class MrcSpec(TransportSpec, frozen=True, kw_only=True):
     trimming: Annotated[bool, TRUTH] = True
     early_loss: Annotated[bool, TRUTH] = True
     quick_adapt: Annotated[bool, TRUTH] = True
-    base_rtt: Annotated[Ns | None, Or("auto", None, TIME)] = None
+    base_rtt: Annotated[Ns | None, Or("auto", None, LEAST_RTT)] = None
     rate: Annotated[int | None, Or("auto", None, RATE)] = None
-    port_updates: Annotated[Ns | None, Or("none", None, TIME)] = 5 * MS
+    port_updates: Annotated[Ns | None, Or("none", None, LEAST_UPDATES)] = 5 * MS
     readings: Annotated[ReadingKeys | None, Keys(ReadingKeys)] = None
     peer_readings: Annotated[ReadingKeys | None, Keys(ReadingKeys)] = None
     pin: Annotated[Ns | None, Or("none", None, TIME)] = None

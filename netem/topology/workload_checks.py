@@ -210,6 +210,9 @@ class WorkloadCheck:
             lines[f"{item.location}.op: MRC has no {item.op}; legal: {', '.join(WRITES)}"] = (
                 None
             )
+        if item.op == "write_imm" and not spec.max_wimm:
+            what = f"{item.location}.op: write_imm, and transports.{name}.max_wimm is 0"
+            lines[f"{what}; write 1 or more there, or op: write"] = None
         for key in ("path", "path_back", "encaps"):
             if getattr(item, key) is not None:
                 lines[f"{item.location}.{key}: MRC chooses its paths itself"] = None
