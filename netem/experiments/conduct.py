@@ -86,11 +86,15 @@ def record_of(plan: Plan, name: str, outcome: SimOutcome) -> Record:
         trouble=outcome.trouble,
         fates=outcome.faults,
     )
+    verdict, why = judged.verdict, judged.why
+    changed = [one.node for one in outcome.tables if one.before != one.after]
+    if changed:  # paths are avoided by their senders, never mended by switches: 12.17.11
+        verdict, why = "fail", f"the run changed the tables of {', '.join(changed)}"
     return Record(
         name,
         plan.seed,
-        judged.verdict,
-        judged.why,
+        verdict,
+        why,
         outcome.duration,
         plan.sample or 1,
         judged.flows,

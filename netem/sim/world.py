@@ -79,6 +79,14 @@ class SimEvent(NamedTuple):
     fields: Fields
 
 
+class Tables(NamedTuple):
+    """Digests of the forwarding tables of a switch, to tell whether anything changed them."""
+
+    node: str
+    before: str  # the run
+    after: str
+
+
 @dataclass(slots=True)
 class SimOutcome:
     """What a simulated run brought."""
@@ -90,6 +98,7 @@ class SimOutcome:
     notes: list[str] = field(default_factory=list)  # what stands in for what
     faults: list[FaultReport] = field(default_factory=list)  # nodes that were killed, restarted
     secrets: dict[str, str] = field(default_factory=dict)  # key logs of gateways
+    tables: list[Tables] = field(default_factory=list)  # of switches
 
 
 def run(
@@ -168,6 +177,7 @@ class _World:
         self._link_up()
         for actor in self._actors.values():
             self._bring_to_life(actor, actor.machine)
+        self._tables = self._look_up_tables()
         if express:
             open_ways(plan, self._actors.values())
         self._make_appointments()
@@ -296,7 +306,19 @@ class _World:
                 for actor in self._actors.values()
                 if isinstance(actor.machine, GatewayNode) and actor.machine.secrets
             },
+            [
+                Tables(name, self._tables[name], after)
+                for name, after in self._look_up_tables().items()
+            ],
         )
+
+    def _look_up_tables(self) -> dict[str, str]:
+        """Return a digest of the tables of each switch."""
+        return {
+            actor.name: actor.machine.tables()
+            for actor in self._actors.values()
+            if isinstance(actor.machine, Switch)
+        }
 
     def _run(self, limit: Ns, progress: Callable[[Ns, int, int], None] | None) -> str:
         """Let everything happen; return why it did not come to its end, or nothing."""

@@ -5,7 +5,7 @@ limit, MAC addresses, SRv6), is behind this. What the pipeline does afterwards (
 queue, mark, trim, pace) is the same whatever forwarded the frame.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
 from netem.switch.learning import LearningBridge
@@ -92,6 +92,9 @@ class Forwarder(Protocol):
     def set_carrier(self, port: str, is_up: bool, /) -> None:
         """Take note that the link of `port` is down, or up again; all are up at first."""
 
+    def tables(self) -> Iterable[str]:
+        """Return the tables, a line an entry, without what is learned from frames."""
+
     def counters(self) -> Mapping[str, int]:
         """Return what was counted, monotonic, by names that are unique within the switch."""
 
@@ -125,6 +128,10 @@ class LearningForwarder:
         """Leave a port that is down out, and forget who was behind it."""
         self._down = self._down - {port} if is_up else self._down | {port}
         self._bridge.forget(port)
+
+    def tables(self) -> Iterable[str]:
+        """Return nothing: all is learned."""
+        return ()
 
     def counters(self) -> Mapping[str, int]:
         return {"flooded": self._bridge.flooded}

@@ -30,6 +30,7 @@ driver has not taken by `netem.switch.ledger.MOST_OUT`, events by the chronicle.
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from hashlib import blake2b
 
 from netem.host.events import HostEvent
 from netem.impair.departure import NO_META, FrameMeta
@@ -242,6 +243,11 @@ class Switch:
     def events(self) -> Iterable[HostEvent]:
         """Hand out what happened, in order, each event once."""
         return self._ledger.chronicle.drain()
+
+    def tables(self) -> str:
+        """Return a digest of the forwarding tables: what is up or learned is no part of it."""
+        rows = "\n".join(sorted(self._forwarder.tables()))
+        return blake2b(rows.encode(), digest_size=16).hexdigest()
 
     def report(self) -> NodeReport:
         """Return the counters; `netem.switch.report` says what they are called."""

@@ -4,6 +4,7 @@ One dict per length of prefix, the longest asked first: a lab has two or three l
 that few nothing is faster in Python.
 """
 
+from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -47,6 +48,12 @@ class Fib(Generic[T]):
         """Return what belongs to exactly this prefix, or None."""
         shift = self._bits - length
         return dict(self._levels).get(shift, {}).get(prefix >> shift)
+
+    def rows(self) -> Iterator[tuple[int, int, T]]:
+        """Return all prefixes, as addresses, with their lengths and what belongs to them."""
+        for shift, level in self._levels:
+            for prefix, value in level.items():
+                yield prefix << shift, self._bits - shift, value
 
     def find(self, address: int) -> Match[T] | None:
         """Return the longest prefix that `address` has, or None."""

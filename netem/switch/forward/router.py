@@ -10,7 +10,7 @@ to the choice among equal paths. It reads with one Struct, has the destination i
 copies the frame once. A test holds it to the bytes of the clear path.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from struct import Struct
 
 from netem.switch.forward.adjacency import Port
@@ -127,6 +127,9 @@ class RoutingForwarder:
         Before the first frame only, in a switch: it may have learned shortcuts by the route.
         """
         self._ways.remove(prefix)
+
+    def tables(self) -> Iterator[str]:
+        return self._ways.rows()
 
     def counters(self) -> Mapping[str, int]:
         clear = self._clear.counters

@@ -6,9 +6,9 @@ SIDs and routes are two tables, and the longer prefix wins; a SID wins a draw. S
 comes or goes never takes a SID with it (and a SID needs no route above it).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
 from netem.switch.forward.errors import is_host_ipv4, is_host_ipv6
@@ -87,6 +87,20 @@ class Ways:
         self._fib(network).remove(int(network.network_address), network.prefixlen)
         self.known.clear()
 
+    def rows(self) -> Iterator[str]:
+        """Return the tables a line an entry, in no order: routes, SIDs, what SIDs cross to.
+
+        Which ports are up is no part of them, nor what was looked up so far.
+        """
+        for size, fib in self._fibs.items():
+            for prefix, length, value in fib.rows():
+                address = ip_address(prefix.to_bytes(size, "big"))
+                yield f"{address}/{length} {_text(value)}"
+        for installed in self.sids:
+            yield str(installed.sid)
+        for adjacencies, paths in self._crossings.items():
+            yield f"{adjacencies} {_text(paths)}"
+
     def find(self, destination: bytes) -> Way:
         """Return what is done with packets to an address of 4 or 16 bytes."""
         way = self.known.get(destination)
@@ -148,3 +162,10 @@ def _refusal(destination: bytes) -> Reason | None:
 def packed(address: str) -> bytes:
     """Return the bytes of an address in text."""
     return (IPv6Address(address) if ":" in address else IPv4Address(address)).packed
+
+
+def _text(target: Paths | Policy) -> str:
+    """Return where a route leads: a policy, or ports with the addresses behind them."""
+    if isinstance(target, Policy):
+        return str(target)
+    return " ".join(f"{hop.name} {hop.macs.hex()}" for hop in target.hops)

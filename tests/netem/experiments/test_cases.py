@@ -36,6 +36,20 @@ def test_the_committed_page_is_of_all_experiments_and_what_they_give_today():
     assert "\n".join(section(judge("e02", quick, runs))) in text
 
 
+def test_a_run_after_which_tables_of_a_switch_are_others_fails():
+    """mrc.md 12.17, 11; that they are not holds for all runs below, the dying switches' too."""
+    plan = plan_of(next(iter(variants(load("e02")))), 1)
+    outcome = run(plan, Nowhere())
+    switches = {node.name for node in plan.nodes if node.kind == "switch"}
+    assert {one.node for one in outcome.tables} == switches
+    assert all(one.before == one.after for one in outcome.tables)
+    assert record_of(plan, "", outcome).verdict == "pass"
+    outcome.tables[0] = outcome.tables[0]._replace(after="others")
+    record = record_of(plan, "", outcome)
+    assert record.verdict == "fail"
+    assert record.why == f"the run changed the tables of {outcome.tables[0].node}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",

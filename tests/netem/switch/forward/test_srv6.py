@@ -292,6 +292,20 @@ def test_s14_a_sid_stays_when_a_route_above_it_goes():
     assert bench.drops(frame(usid(f"{BLOCK}:777::")))[0] == "unknown_sid"
 
 
+def test_tables_are_told_without_what_is_up_or_was_looked_up():
+    """mrc.md 12.17, 11: what is compared before and after a run."""
+    bench = Bench(route("fcbb:bb00::/32", 5, 4), NEXT, sids=(UN,))
+    before = sorted(bench.forwarder.tables())
+    assert len(before) == 3
+    bench.forwarder.set_carrier("e5", False)
+    bench.warm(frame(usid(f"{BLOCK}:101:201::")))
+    assert sorted(bench.forwarder.tables()) == before
+    bench.forwarder.remove_route("fcbb:bb00::/32")
+    assert set(bench.forwarder.tables()) < set(before)
+    other = Bench(route("fcbb:bb00::/32", 5, 3), NEXT, sids=(UN,))
+    assert len({*before} & {*other.forwarder.tables()}) == 2
+
+
 def test_the_longer_of_sid_and_route_wins():
     locator = sid("fcbb:bb00:101::/48", "uN")
     bench = Bench(route("fcbb:bb00:101:5::/64", 5), NEXT, sids=(locator,))
