@@ -42,7 +42,7 @@ def page(results: Iterable[Result], kept: str = "") -> str:
 def _named(line: str, begin: str, end: str) -> str:
     """Return the name of an experiment that a line of the first table is about."""
     name, found, _ = line.removeprefix(begin).partition(end)
-    return name if line.startswith(begin) and found and name.isalnum() else ""
+    return name if line.startswith(begin) and found and name.replace("-", "").isalnum() else ""
 
 
 def _summary(result: Result) -> str:

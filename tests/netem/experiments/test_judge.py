@@ -107,7 +107,7 @@ def test_the_page_has_every_figure_its_bound_and_what_was_published(case):
 def test_a_page_keeps_what_it_says_of_experiments_that_were_not_run(case):
     runs = [record("a", 1, 1000, PLACED), record("b", 1, 600)]
     first = judge("e99", case(CASE), runs)
-    other = judge("e98", case(CASE.replace("A title", "Another")), runs)
+    other = judge("e98-small", case(CASE.replace("A title", "Another")), runs)
     both = page([other, first])
     assert page([first], both) == both
     worse = judge("e99", case(CASE), [runs[0], record("b", 1, 100)])
