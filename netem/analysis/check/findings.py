@@ -1,12 +1,15 @@
 """What was found, in bounded memory: the first of each kind are kept, the rest is counted."""
 
 from collections import Counter
+from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
 
 # Ours: of one clause and severity. Whoever has read fifty of a kind wants the next kind.
 MOST = 50
+# Ours: findings that wait for the end of the capture; what comes later is judged at once.
+_MOST_OPEN = 1 << 12
 
 
 class Severity(StrEnum):
@@ -32,6 +35,7 @@ class Findings:
     def __init__(self) -> None:
         self.kept: list[Finding] = []
         self.counts: Counter[tuple[str, Severity]] = Counter()
+        self._open: list[tuple[Finding, Callable[[], bool]]] = []
 
     def add(self, frame: int, clause: str, severity: Severity, text: str) -> None:
         key = (clause, severity)
@@ -47,6 +51,31 @@ class Findings:
 
     def note(self, frame: int, clause: str, text: str) -> None:
         self.add(frame, clause, Severity.NOTE, text)
+
+    def unless(
+        self,
+        is_unsure: Callable[[], bool],
+        found: Finding,
+    ) -> None:
+        """Take what is `found` only if the capture has seen all.
+
+        Whether it has, its end alone shows: a gap may come after what it explains. `is_unsure`
+        is asked then; if so, a warning is left of a violation.
+        """
+        if len(self._open) < _MOST_OPEN:
+            self._open.append((found, is_unsure))
+        else:
+            self._settle(found, is_unsure=is_unsure())
+
+    def settle(self) -> None:
+        """Decide what has waited for the end of the capture."""
+        for found, is_unsure in self._open:
+            self._settle(found, is_unsure=is_unsure())
+        self._open.clear()
+
+    def _settle(self, found: Finding, *, is_unsure: bool) -> None:
+        severity = Severity.WARNING if is_unsure else found.severity
+        self.add(found.frame, found.clause, severity, found.text)
 
     def count(self, severity: Severity) -> int:
         return sum(count for (_, one), count in self.counts.items() if one is severity)

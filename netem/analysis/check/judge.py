@@ -101,6 +101,7 @@ class Judge:
             walk(packet, link_types[where])
         self.packets = packet.number
         self.roce.end()
+        self.findings.settle()
 
     def _walk(self, packet: Packet, link_type: int) -> None:
         """Find what is in a frame, however it is packed."""

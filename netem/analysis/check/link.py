@@ -24,6 +24,25 @@ MOST_NESTED = 8  # IP headers, and extension headers of each
 TAGS = 4
 
 
+# The DSCP of our switches for what they have trimmed, unless a lab says another.
+TRIMMED_DSCP = 12
+
+
+def is_trimmed(data: bytes, ip: int, udp: int) -> bool:
+    """Say whether a datagram without its end was trimmed by a switch.
+
+    Its DSCP says so, or its IP length, which is then that of what is left; the UDP length
+    stays as it was.
+    """
+    if udp - ip == 40:
+        dscp = (data[ip] & 0xF) << 2 | data[ip + 1] >> 6
+        held = data[ip + 4] << 8 | data[ip + 5]
+    else:
+        dscp = data[ip + 1] >> 2
+        held = (data[ip + 2] << 8 | data[ip + 3]) - (udp - ip)
+    return dscp == TRIMMED_DSCP or held < int.from_bytes(data[udp + 4 : udp + 6], "big")
+
+
 class Layer(NamedTuple):
     """One IP header and what is behind it."""
 

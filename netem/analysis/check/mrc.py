@@ -7,9 +7,14 @@ SACK or NACK names both queue pairs by their low 16 bits.
 
 Planes have queues of their own: what left by two of them may be recorded in another order than
 it was made in. Order is judged on one interface.
+
+What an answer says of packets that were not sent is a fault only where all that its peer sent
+was seen: from the first message on, as it left its sender, without a gap. Elsewhere another
+plane, or the time before the capture, may have it: a warning.
 """
 
-from netem.analysis.check.findings import Findings, Severity
+from netem.analysis.check.findings import Finding, Findings, Severity
+from netem.analysis.check.link import is_trimmed
 from netem.analysis.check.packet import Packet
 from netem.analysis.check.roce import LEAST, is_intact
 from netem.analysis.check.writes import PSNS, MrcFlow, Write
@@ -36,6 +41,7 @@ class MrcJudge:
         self._interfaces = interfaces
         self._places: dict[bytes, int] = {}
         self._between: dict[bytes, list[MrcFlow]] = {}
+        self._has_forgotten = False  # flows, or where they are seen first
 
     def take(self, packet: Packet, ip: int, udp: int) -> None:  # noqa: C901, PLR0912
         """Judge one packet."""
@@ -46,10 +52,11 @@ class MrcJudge:
         end = udp + (data[udp + 4] << 8 | data[udp + 5])
         if len(self._places) > _MOST_FLOWS:
             self._places.clear()
+            self._has_forgotten = True
         is_first_hop = self._places.setdefault(addresses, packet.where) == packet.where
         if end > len(data):
             self.unchecked += 1
-            self._short(packet, addresses, udp, is_first_hop)
+            self._short(packet, addresses, ip, udp)
             return
         if end - udp < LEAST or not is_intact(data, ip, udp, end):
             if "corrupted" not in packet.comment and "trimmed" not in packet.comment:
@@ -78,7 +85,7 @@ class MrcJudge:
         if mrc.bth.opcode in WRITES:
             self._write(packet, mrc, ip, udp, flow)
         elif mrc.peth is not None:
-            flow.evs.update(_evs(data, ip, udp))
+            flow.use(_evs(data, ip, udp))
         elif mrc.seth is not None:
             self._sack(packet, mrc, mrc.seth, flow)
         elif mrc.neth is not None:
@@ -87,7 +94,7 @@ class MrcJudge:
             flow.naks += mrc.aeth.syndrome >> 5 == 3
             if not flow.peer.has_sent(mrc.bth.psn):
                 text = f"{flow.name}: ACK of psn {mrc.bth.psn:#x}, which was not sent"
-                self._violation(packet, "mrc/P10", text)
+                self._doubtful(packet, "mrc/P10", text, flow.peer)
         elif (mrc.erth or mrc.eeth) and mrc.bth.dest_qp != ENDPOINT_QP:
             text = f"endpoint message to QP {mrc.bth.dest_qp:#x}, not {ENDPOINT_QP}"
             self._violation(packet, "mrc/E6", text)
@@ -95,18 +102,27 @@ class MrcJudge:
     def _violation(self, packet: Packet, clause: str, text: str) -> None:
         self._findings.add(packet.number, clause, Severity.VIOLATION, text)
 
-    def _short(self, packet: Packet, addresses: bytes, udp: int, is_first_hop: bool) -> None:
+    def _doubtful(self, packet: Packet, clause: str, text: str, sender: MrcFlow) -> None:
+        """Add what is a violation if all that `sender` has sent was seen."""
+        found = Finding(packet.number, clause, Severity.VIOLATION, text)
+        self._findings.unless(lambda: self._has_forgotten or not sender.is_whole, found)
+
+    def _short(self, packet: Packet, addresses: bytes, ip: int, udp: int) -> None:
         """Take a packet without its end: cut by the capture, or trimmed by a switch."""
         data = packet.data
-        if packet.original > len(data) or (is_first_hop and "trimmed" not in packet.comment):
-            if packet.original <= len(data):
-                text = f"UDP length is larger than the {len(data) - udp} bytes that are there"
-                self._violation(packet, "mrc/H1", text)
+        if packet.original > len(data):
+            return
+        is_told = "trimmed" in packet.comment
+        if not is_told and not is_trimmed(data, ip, udp):
+            text = f"UDP length is larger than the {len(data) - udp} bytes that are there"
+            self._violation(packet, "mrc/H1", text)
             return
         try:
             TrimmedWrite.unpack(data[udp + 8 :])
         except DecodeError as error:
-            self._violation(packet, "trim/T1", f"trimmed to what says too little: {error}")
+            severity = Severity.VIOLATION if is_told else Severity.WARNING
+            text = f"trimmed to what says too little: {error}"
+            self._findings.add(packet.number, "trim/T1", severity, text)
             return
         self._flow(packet, addresses, data[udp + 13 : udp + 16]).trimmed += 1
 
@@ -118,19 +134,24 @@ class MrcJudge:
         if flow is None:
             if len(self.flows) >= _MOST_FLOWS:
                 self.flows.clear()
+                self._has_forgotten = True
                 self._between.clear()
             flow = self.flows[key] = MrcFlow(addresses, int.from_bytes(qp, "big"))
             flow.where, flow.first, flow.began = packet.where, packet.number, packet.at
+            flow.is_at_sender = bool(self._interfaces[packet.where].leads_to)
             self._between.setdefault(ends, []).append(flow)
         return flow
 
     def _write(self, packet: Packet, mrc: MrcPacket, ip: int, udp: int, flow: MrcFlow) -> None:
         evs = _evs(packet.data, ip, udp)
-        flow.evs.update(evs)
+        flow.use(evs)
         flow.payload += len(mrc.payload)
         for clause, severity, text in flow.write(Write.of(mrc, evs[0], packet.number)):
             what = f"{flow.name}: WRITE psn {mrc.bth.psn:#x} {text}"
-            self._findings.add(packet.number, clause, severity, what)
+            if clause == "mrc/Q2" and severity is Severity.VIOLATION:
+                self._doubtful(packet, clause, what, flow)
+            else:
+                self._findings.add(packet.number, clause, severity, what)
 
     def _peer(self, flow: MrcFlow, responder: int) -> MrcFlow | None:
         """Return the flow whose requests are answered: its queue pair ends as `responder`."""
@@ -151,7 +172,8 @@ class MrcJudge:
         newest = flow.cacks.get(packet.where)
         if newest is not None and 0 < (newest - cack) % PSNS < PSNS // 2:
             text = f"{name}: SACK to {cack:#x} behind one to {newest:#x}"
-            severity = Severity.WARNING if packet.comment else Severity.VIOLATION
+            is_late = bool(packet.comment) or not flow.is_at_sender or self._has_forgotten
+            severity = Severity.WARNING if is_late else Severity.VIOLATION
             self._findings.add(packet.number, "mrc/P8", severity, text)
         flow.cacks[packet.where] = cack
         peer = self._peer(flow, seth.spdcid)
@@ -159,19 +181,20 @@ class MrcJudge:
             return
         if peer.is_beyond(cack):
             text = f"{name}: SACK to {cack:#x}; {peer.next_psn:#x} is next to be sent"
-            self._violation(packet, "mrc/P8", text)
+            self._doubtful(packet, "mrc/P8", text, peer)
             return
         base, bitmap = cack + seth.sack_offset, seth.sack_bitmap
         if bitmap and peer.is_beyond(base + bitmap.bit_length() - 1):
             text = f"{name}: SACK says that {(base + bitmap.bit_length() - 1) % PSNS:#x} came"
-            self._violation(packet, "mrc/P7", f"{text}; {peer.next_psn:#x} is next to be sent")
+            text += f"; {peer.next_psn:#x} is next to be sent"
+            self._doubtful(packet, "mrc/P7", text, peer)
         above = bitmap if seth.sack_offset > 0 else bitmap >> 1 - seth.sack_offset
         if above.bit_count() > seth.ooo_count:
             text = f"{name}: SACK with ooo_count {seth.ooo_count} and {above.bit_count()} bits"
             self._violation(packet, "mrc/P17", text)
         if not seth.probe and peer.is_beyond(cack + seth.ack_psn_offset):
             text = f"{name}: SACK for a packet that was not sent"
-            self._violation(packet, "mrc/P5", text)
+            self._doubtful(packet, "mrc/P5", text, peer)
         self._reflected(packet, seth.entropy, peer, name)
 
     def _nack(self, packet: Packet, neth: Neth, flow: MrcFlow) -> None:
@@ -187,13 +210,13 @@ class MrcJudge:
             return
         if peer.is_beyond(neth.nack_psn):
             text = f"{flow.name}: NACK of psn {neth.nack_psn:#x}, which was not sent"
-            self._violation(packet, "mrc/P11", text)
+            self._doubtful(packet, "mrc/P11", text, peer)
         self._reflected(packet, neth.entropy, peer, flow.name)
 
     def _reflected(self, packet: Packet, ev: int, peer: MrcFlow, name: str) -> None:
-        if ev not in peer.evs:
+        if ev not in peer.evs and not peer.has_forgotten_evs:
             text = f"{name}: reflects EV {ev:#010x}, by which nothing was sent"
-            self._violation(packet, "mrc/P5", text)
+            self._doubtful(packet, "mrc/P5", text, peer)
 
 
 def _without_plane(address: bytes) -> bytes:

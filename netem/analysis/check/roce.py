@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from netem.analysis.check.findings import Findings
 from netem.analysis.check.flow import Flow, pair_up
+from netem.analysis.check.link import is_trimmed
 from netem.analysis.check.packet import Packet
 from netem.analysis.check.requests import REMEMBERED
 from netem.analysis.check.rows import (
@@ -131,7 +132,7 @@ class RoceJudge:
         data = packet.data
         if len(data) < udp + 20:
             self.packets += 1
-            self._short(packet, udp)
+            self._short(packet, ip, udp)
             return UNKNOWN
         head: tuple[int, int, int, int] = _HEAD.unpack_from(data, udp)
         length, opcode, bits, qp = head
@@ -142,7 +143,7 @@ class RoceJudge:
         end = udp + length
         is_there = end <= len(data)
         if not is_there:
-            if not self._is_readable(packet, udp, length):
+            if not self._is_readable(packet, ip, udp, length):
                 return row.kind
         elif length < LEAST or length & 3:
             clause = "roce/W22" if length < LEAST else "roce/W14"
@@ -180,20 +181,20 @@ class RoceJudge:
                 )  # fmt: skip
         return flow, row, opcode, bits, qp, size, end, is_damaged
 
-    def _short(self, packet: Packet, udp: int) -> None:
+    def _short(self, packet: Packet, ip: int, udp: int) -> None:
         """Take a packet without a whole BTH."""
         self.unchecked += 1
-        if packet.original <= len(packet.data) and "trimmed" not in packet.comment:
+        if packet.original <= len(packet.data) and not _was_trimmed(packet, ip, udp):
             there = len(packet.data) - udp
             text = f"{there} bytes are no UDP header and BTH"
             self._findings.violation(packet.number, "roce/W22", text)
 
-    def _is_readable(self, packet: Packet, udp: int, length: int) -> bool:
+    def _is_readable(self, packet: Packet, ip: int, udp: int, length: int) -> bool:
         """Say whether a packet whose end is not there may be judged by its headers."""
         self.unchecked += 1
         if packet.original > len(packet.data):
             return True  # cut by the capture
-        if "trimmed" not in packet.comment:
+        if not _was_trimmed(packet, ip, udp):
             there = len(packet.data) - udp
             text = f"UDP length {length}, {there} bytes are there"
             self._findings.violation(packet.number, "roce/W22", text)
@@ -343,6 +344,10 @@ class RoceJudge:
 def is_intact(data: bytes, ip: int, udp: int, end: int) -> bool:
     """Say whether the packet that ends before `end` has the ICRC of its bytes."""
     return bool(crc32(data[udp + 16 : end], prefix(data, ip, udp)) == RESIDUE)
+
+
+def _was_trimmed(packet: Packet, ip: int, udp: int) -> bool:
+    return "trimmed" in packet.comment or is_trimmed(packet.data, ip, udp)
 
 
 def prefix(data: bytes, ip: int, udp: int) -> int:

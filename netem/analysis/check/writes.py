@@ -69,10 +69,32 @@ class MrcFlow:
         self.marked = self.damaged = self.killed = self.trimmed = 0
         self.peer: MrcFlow | None = None
         self.cacks: dict[int, int] = {}  # of SACKs, by interface
+        self.is_at_sender = False  # it is seen as it leaves its sender
         self.evs: set[int] = set()
+        self.has_forgotten_evs = False
         self.pmtu = 0
         self.first_psn = self.next_psn = -1
         self._sent: dict[int, Write] = {}  # the newest transmission of each PSN
+        self._skipped: set[int] = set()  # PSNs of gaps
+        self._has_lost = False  # more of them than are remembered
+        self._is_from_start = False  # its lowest PSN begins its first message
+
+    @property
+    def is_whole(self) -> bool:
+        """Say whether all that was sent so far has been seen, at the sender."""
+        return (
+            self.is_at_sender
+            and self._is_from_start
+            and not self._has_lost
+            and not self._skipped
+        )
+
+    def use(self, evs: tuple[int, ...]) -> None:
+        """Take the EV of a packet, in both its readings."""
+        self.evs.update(evs)
+        if len(self.evs) > _MOST_EVS:
+            self.evs = set(islice(self.evs, _MOST_EVS // 2))
+            self.has_forgotten_evs = True
 
     def is_beyond(self, psn: int) -> bool:
         """Say whether `psn` has not been sent yet."""
@@ -87,10 +109,18 @@ class MrcFlow:
         psn = write.psn
         if self.first_psn < 0:
             self.first_psn = self.next_psn = psn
+            self._is_from_start = _begins(write)
         is_new = self.is_beyond(psn)
         before = self._sent.get(psn)
         if is_new:
+            self._skip(self.next_psn, psn)
             self.next_psn = (psn + 1) % PSNS
+        elif 0 < (self.first_psn - psn) % PSNS < PSNS // 2:  # another plane was faster
+            self._skip((psn + 1) % PSNS, self.first_psn)
+            self.first_psn = psn
+            self._is_from_start = _begins(write)
+        else:
+            self._skipped.discard(psn)
         self.again += write.is_again
         yield from self._transmission(write, before, is_new=is_new)
         if write.opcode in _ENDS and not write.has_ack_req:
@@ -100,8 +130,14 @@ class MrcFlow:
         if len(self._sent) > 2 * REMEMBERED:
             for old in list(islice(self._sent, REMEMBERED)):
                 del self._sent[old]
-        if len(self.evs) > _MOST_EVS:
-            self.evs = set(islice(self.evs, _MOST_EVS // 2))
+
+    def _skip(self, since: int, until: int) -> None:
+        """Remember the PSNs that lie between: they have not been seen."""
+        count = (until - since) % PSNS
+        if count + len(self._skipped) > REMEMBERED:
+            self._has_lost = True
+        else:
+            self._skipped.update((since + index) % PSNS for index in range(count))
 
     def _transmission(
         self, write: Write, before: Write | None, *, is_new: bool
@@ -137,3 +173,8 @@ class MrcFlow:
         elif not starts and (write.length, write.va) != (last.length, last.va + last.size):
             text = f"does not follow on the address or length of psn {last.psn:#x}"
             yield "mrc/H2", Severity.VIOLATION, text
+
+
+def _begins(write: Write) -> bool:
+    """Say whether a packet is the first that a queue pair sends."""
+    return write.opcode in _STARTS and not write.msn

@@ -132,3 +132,78 @@ def test_a_trimmed_write_is_no_fault_and_another_that_is_trimmed_is(mrc):
     port, frame, _ = mrc.sack(2).rows.pop()
     mrc.rows[1] = (port, frame[:-20], "trimmed from 114 B")
     assert mrc.clauses() == ["trim/T1"]
+
+
+def trimmed(row, size=128, dscp=0):
+    """Return a row as a switch of ours leaves it: the IP length is that of what is left."""
+    port, frame, _ = row
+    short = bytearray(frame[: 14 + size])
+    short[18:20] = (size - 40).to_bytes(2, "big")
+    short[14] |= dscp >> 2
+    short[15] |= (dscp & 3) << 6
+    return port, bytes(short), ""
+
+
+@pytest.mark.parametrize("dscp", [0, 12])
+def test_a_trimmed_write_is_known_in_a_capture_that_does_not_say_so(mrc, dscp):
+    """By its IP length; by its DSCP alone where that was left."""
+    row = trimmed(mrc.message().rows[1], dscp=dscp)
+    if dscp:
+        whole = bytearray(row[1])
+        whole[18:20] = mrc.rows[1][1][18:20]
+        row = (row[0], bytes(whole), "")
+    mrc.rows[1] = row
+    found = mrc.verdict(ours=False)
+    assert (found.verdict, found.findings, found.icrc_unchecked) == ("pass", [], 1)
+    mrc.sack(2)
+    mrc.rows[-1] = trimmed(mrc.rows[-1], size=64)
+    assert mrc.clauses(ours=False) == []
+    assert mrc.clauses("warning", ours=False) == ["trim/T1"]
+
+
+UNSEEN = [
+    lambda m: m.sack(2, ev=0x1234),
+    lambda m: m.sack(2, offset=1),
+    lambda m: m.sack(1, bitmap=0b110),
+    lambda m: m.sack(3),
+    lambda m: m.sack(2).ack(3),
+    lambda m: m.nack(3),
+    lambda m: m.write("MIDDLE", 1),
+]
+
+
+@pytest.mark.parametrize("plant", UNSEEN)
+def test_what_a_capture_may_not_have_seen_is_a_warning(mrc, plant):
+    """Begun in the middle, of one plane, or made elsewhere than at the sender."""
+    plant(mrc.message())
+    clauses = mrc.clauses()
+    assert clauses
+    assert (mrc.clauses(ours=False), mrc.clauses("warning", ours=False)) == ([], clauses)
+    mrc.write("ONLY", 5, msn=3, va=0)  # what lies between went elsewhere
+    assert (mrc.clauses(), mrc.clauses("warning")) == ([], clauses)
+
+    later = Mrc(mrc.make, mrc.qp)
+    later.write("FIRST", 0, msn=9).write("MIDDLE", 1, msn=9).write("LAST", 2, msn=9)
+    plant(later)
+    assert later.clauses("violation") in ([], ["mrc/H3"])
+    assert set(clauses) <= set(later.clauses("warning"))
+
+
+def test_planes_that_overtake_each_other_are_whole(mrc):
+    """The capture has the second packet first: nothing is missing for that."""
+    mrc.write("MIDDLE", 1).write("FIRST", 0).write("LAST", 2).sack(3)
+    mrc.write("FIRST", 0, rtx=True, port=EV + 1)
+    assert mrc.clauses() == ["mrc/P8"]
+    mrc.rows.clear()
+    mrc.write("MIDDLE", 1).write("LAST", 2).sack(3)
+    assert mrc.clauses() == []
+
+
+def test_evs_that_were_forgotten_are_not_missed(mrc, monkeypatch):
+    monkeypatch.setattr("netem.analysis.check.writes._MOST_EVS", 4)
+    mrc.write("FIRST", 0, length=1 << 14)
+    for index in range(1, 6):
+        mrc.write("MIDDLE", index, length=1 << 14, port=EV + index)
+    for index in range(6):
+        mrc.sack(0, ev=EV + index)
+    assert mrc.clauses() == []
