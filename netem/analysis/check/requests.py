@@ -10,7 +10,7 @@ from itertools import islice
 from struct import Struct
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from netem.analysis.check.findings import Findings
+from netem.analysis.check.findings import Finding, Findings, Severity
 from netem.analysis.check.packet import Packet
 from netem.analysis.check.rows import ATOMIC, FIRST, LAST, MIDDLE, ONLY, READ, WRITE
 from transports.clock import Ns
@@ -49,15 +49,19 @@ class Requests:
     """State of one direction; `take` is called for each request packet, in order."""
 
     __slots__ = (
-        "_findings", "_name", "acked", "again", "first", "is_complete", "is_open", "is_unsure",
-        "left", "messages", "missing", "next", "pmtu", "read_behind", "reads", "rnr", "sent",
-        "waiting",
+        "_findings", "_name", "acked", "again", "first", "has_gaps", "has_restarted",
+        "is_complete", "is_open", "is_unsure", "left", "life", "may_restart", "messages",
+        "missing", "next", "pmtu", "read_behind", "reads", "rnr", "sent", "waiting",
     )  # fmt: skip
 
     def __init__(self, findings: Findings, name: str) -> None:
         self._findings = findings
         self._name = name
         self.again = 0
+        self.life = 0  # counts connections: they may be of the same numbers
+        self.may_restart = False  # a new connection was asked for
+        self.has_restarted = False  # something said so that may not be one
+        self.has_gaps = False  # of this life or another
         self._forget()
 
     def _forget(self) -> None:
@@ -77,6 +81,11 @@ class Requests:
         self.waiting: dict[int, str] = {}  # PSN of a READ or atomic that is not answered
         self.read_behind: Read | None = None  # of unknown number of PSNs, before `next`
         self.rnr: tuple[int, Ns, Ns] | None = None  # PSN, when it was refused, the wait
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Say whether the capture has missed packets, or may have."""
+        return self.has_gaps or self.has_restarted
 
     def has_sent(self, psn: int) -> bool:
         """Say whether `psn` lies between the first and the newest PSN."""
@@ -163,7 +172,8 @@ class Requests:
             for psn, frame in self.missing.items()
             if acked < 0 or (acked - psn) % PSNS >= HALF
         ]
-        if is_at_sender and lost:
+        is_missed = len(lost) < len(self.missing)  # what was acknowledged had been there
+        if is_at_sender and lost and not is_missed:
             (psn, frame), *others = lost
             more = f", nor {len(others)} more" if others else ""
             self._findings.violation(
@@ -183,6 +193,12 @@ class Requests:
     def _violation(self, packet: Packet, clause: str, text: str) -> None:
         what = f"{packet.row.name} psn {packet.psn:#x}"
         self._findings.violation(packet.number, clause, f"{self._name}: {what} {text}")
+
+    def _doubtful(self, packet: Packet, clause: str, text: str) -> None:
+        """Add what is a violation unless the queue pair is another by now."""
+        what = f"{self._name}: {packet.row.name} psn {packet.psn:#x} {text}"
+        found = Finding(packet.number, clause, Severity.VIOLATION, what)
+        self._findings.unless(lambda: self.has_restarted, found)
 
     def _last(self, packet: Packet) -> None:
         size = packet.size
@@ -264,8 +280,14 @@ class Requests:
                 f"{self._name}: psn {psn:#x} is far from {self.next:#x}, which was due: taken "
                 "for a new connection",
             )
-            self._forget()
-            self.first = self.next = psn
+            self._begin_anew(psn)
+            return False
+        if self.may_restart:
+            self._findings.note(
+                packet.number, "", f"{self._name}: psn {psn:#x} is taken for a new connection"
+            )
+            self.has_restarted = True  # it may be one of the old connection, sent again
+            self._begin_anew(psn)
             return False
         if ahead < HALF:
             for missing in range(self.next, self.next + min(ahead, REMEMBERED)):
@@ -274,10 +296,17 @@ class Requests:
             self.next = psn
             self.is_unsure = True
             self.is_complete = False
+            self.has_gaps = True
             self.is_open = 0
             return False
         self._before(packet)
         return True
+
+    def _begin_anew(self, psn: int) -> None:
+        self._forget()
+        self.life += 1
+        self.may_restart = False
+        self.first = self.next = psn
 
     def _before(self, packet: Packet) -> None:
         """Take a packet with a PSN that lies behind: sent again, or late."""
@@ -298,7 +327,7 @@ class Requests:
         if is_read:
             self._read_again(packet)
         elif before is not None and before[:2] != (packet.opcode, packet.size):
-            self._violation(
+            self._doubtful(
                 packet,
                 "roce/Q39",
                 f"with {packet.size} bytes was sent before, with opcode {before[0]:#x} and "
@@ -330,7 +359,7 @@ class Requests:
             return
         skipped = ((packet.psn - read.psn) % PSNS) * self.pmtu
         if (va, length) != (read.va + skipped, read.length - skipped):
-            self._violation(
+            self._doubtful(
                 packet,
                 "roce/Q26",
                 f"asks again for {length} bytes at {va:#x}; what is left there of that in "

@@ -1,6 +1,11 @@
-"""The responses of one direction, judged by the requests that they answer."""
+"""The responses of one direction, judged by the requests that they answer.
 
-from netem.analysis.check.findings import Findings, Severity
+What is wrong only because something else was, or was not, sent before it is sure where both
+are seen as they leave their senders and no packet is missing between. Elsewhere the capture may
+have lost, or reordered, what explains it: a warning.
+"""
+
+from netem.analysis.check.findings import Finding, Findings, Severity
 from netem.analysis.check.packet import Packet
 from netem.analysis.check.requests import HALF, PSNS, Read, Requests, packets_of
 from netem.analysis.check.rows import FIRST, LAST, MIDDLE, ONLY
@@ -21,22 +26,27 @@ class Responses:
     """What a responder has said so far."""
 
     __slots__ = (
-        "_findings", "_name", "_sure", "base", "dead", "due", "is_first", "msn", "nak", "naks",
-        "newest", "rnrs", "stop",
+        "_findings", "_is_sure", "_name", "base", "dead", "due", "is_first", "life", "msn",
+        "nak", "naks", "newest", "rnrs", "stop",
     )  # fmt: skip
 
     def __init__(self, findings: Findings, name: str, *, is_sure: bool) -> None:
         """Take `is_sure` for responses seen as they leave, before anything can be lost."""
         self._findings = findings
         self._name = name
-        self._sure = Severity.VIOLATION if is_sure else Severity.WARNING
+        self._is_sure = is_sure
+        self.naks = 0
+        self.rnrs = 0
+        self.begin(0)
+
+    def begin(self, life: int) -> None:
+        """Forget what was said before: the queue pair of the requests has a new life."""
+        self.life = life
         self.msn = -1  # the newest
         self.is_first = True
         self.base = -1  # MSN less the messages that the capture has seen, -1 unknown
         self.newest = -1  # PSN of the newest positive acknowledgement
         self.nak: tuple[int, int] | None = None  # PSN of the last NAK for a gap, its frame
-        self.naks = 0
-        self.rnrs = 0
         self.due = self.stop = -1  # PSNs of the READ under way: of the next, behind the last
         self.dead = 0  # frame of the NAK behind which nothing may come
 
@@ -44,13 +54,16 @@ class Responses:
         """Judge an Acknowledge."""
         psn, syndrome = packet.psn, packet.aeth >> 24
         kind = syndrome >> 5
+        if packet.aeth & 0xFFFFFF <= 1 < self.msn:
+            # As with a new connection, which may have the PSNs of the old one.
+            requests.has_restarted = True
         if self.dead:
-            self._after_death(packet)
+            self._after_death(packet, requests)
         if kind not in {_ACK, _RNR, _NAK} or (kind == _NAK and syndrome & 0x1F > 4):
             self._violation(packet, "roce/Q23", f"syndrome {syndrome:#04x} is reserved")
             return
         if kind == _ACK and requests.is_beyond(psn):
-            self._violation(packet, "roce/R3", f"acknowledges {_not_sent(requests)}")
+            self._doubtful(packet, "roce/R3", requests, f"acknowledges {_not_sent(requests)}")
             return
         if kind == _ACK:
             self._covers_reads(packet, requests)
@@ -73,11 +86,11 @@ class Responses:
                 requests.acked = psn
                 return
         if self.dead:
-            self._after_death(packet)
+            self._after_death(packet, requests)
         if packet.row.position in {FIRST, MIDDLE} and size != requests.pmtu:
             if requests.pmtu:
                 text = f"has {size} bytes, the path MTU is {requests.pmtu}"
-                self._violation(packet, "roce/R22", text)
+                self._doubtful(packet, "roce/R22", requests, text)
             requests.learn_pmtu(size)
         asked = requests.read_with(psn)
         if asked is None:
@@ -86,14 +99,14 @@ class Responses:
                 requests.waiting.pop(psn, None)
                 requests.acked = psn
             elif sent is not None:
-                self._violation(packet, "roce/R52", "answers what was no READ")
+                self._doubtful(packet, "roce/R52", requests, "answers what was no READ")
             elif requests.is_beyond(psn):
-                self._violation(packet, "roce/R52", f"answers {_not_sent(requests)}")
+                self._doubtful(packet, "roce/R52", requests, f"answers {_not_sent(requests)}")
             return
         if packet.aeth >= 0:
             if packet.aeth >> 29 != _ACK:
                 text = f"has syndrome {packet.aeth >> 24:#04x}, which is no ACK"
-                self._violation(packet, "roce/R22", text)
+                self._doubtful(packet, "roce/R22", requests, text)
             self._count(packet, asked.psn, requests)
         requests.acked = psn
         self._place(packet, asked, requests)
@@ -101,12 +114,12 @@ class Responses:
     def atomic(self, packet: Packet, requests: Requests) -> None:
         """Judge an ATOMIC Acknowledge."""
         if self.dead:
-            self._after_death(packet)
+            self._after_death(packet, requests)
         psn = packet.psn
         sent = requests.sent.get(psn)
         if sent is None or sent[0] not in _ATOMICS:
             if sent is not None or requests.is_beyond(psn):
-                self._violation(packet, "roce/R52", "answers what was no atomic")
+                self._doubtful(packet, "roce/R52", requests, "answers what was no atomic")
             return
         requests.waiting.pop(psn, None)
         requests.acked = psn
@@ -114,6 +127,15 @@ class Responses:
 
     def _violation(self, packet: Packet, clause: str, text: str) -> None:
         self._find(packet, clause, Severity.VIOLATION, text)
+
+    def _doubtful(self, packet: Packet, clause: str, requests: Requests, text: str) -> None:
+        """Add what is a violation if nothing of the conversation is missing."""
+        if not self._is_sure:
+            self._find(packet, clause, Severity.WARNING, text)
+            return
+        what = f"{self._name}: {packet.row.name} psn {packet.psn:#x} {text}"
+        found = Finding(packet.number, clause, Severity.VIOLATION, what)
+        self._findings.unless(lambda: requests.is_doubtful, found)
 
     def _find(self, packet: Packet, clause: str, severity: Severity, text: str) -> None:
         what = f"{packet.row.name} psn {packet.psn:#x}"
@@ -127,24 +149,26 @@ class Responses:
             self.rnrs += 1
             requests.rnr = (psn, packet.at, RNR_TIMER_NS[code])
             if is_beyond:
-                self._violation(packet, "roce/R13", f"refuses {_not_sent(requests)}")
+                self._doubtful(packet, "roce/R13", requests, f"refuses {_not_sent(requests)}")
             return
         self.naks += 1
         if code in _FATAL:
             self.dead, self.due = packet.number, -1
             if is_beyond:
-                self._violation(packet, "roce/R43", f"refuses {_not_sent(requests)}")
+                self._doubtful(packet, "roce/R43", requests, f"refuses {_not_sent(requests)}")
             return
         if is_beyond:
-            self._violation(packet, "roce/R16", "tells of a gap behind which nothing was sent")
+            text = "tells of a gap behind which nothing was sent"
+            self._doubtful(packet, "roce/R16", requests, text)
         elif self.newest >= 0 and (self.newest - psn) % PSNS < HALF:
-            self._violation(packet, "roce/R16", "tells of a gap that was acknowledged before")
+            text = "tells of a gap that was acknowledged before"
+            self._doubtful(packet, "roce/R16", requests, text)
         last = requests.sent.get(psn)
         if self.nak is not None and self.nak[0] == psn and (
             last is None or last[3] < self.nak[1]
         ):  # fmt: skip
             text = f"tells of its gap again, after frame {self.nak[1]}, and it was not resent"
-            self._violation(packet, "roce/R17", text)
+            self._doubtful(packet, "roce/R17", requests, text)
         self.nak = (psn, packet.number)
 
     def _covers_reads(self, packet: Packet, requests: Requests) -> None:
@@ -155,14 +179,14 @@ class Responses:
                 return
             del requests.waiting[first]
             text = f"comes before the {what} of psn {first:#x} was answered"
-            self._find(packet, "roce/R60", self._sure, text)
+            self._doubtful(packet, "roce/R60", requests, text)
 
     def _count(self, packet: Packet, psn: int, requests: Requests) -> None:
         """Judge the MSN with all up to `psn` executed: it counts each message once."""
         msn = packet.aeth & 0xFFFFFF
         if self.msn >= 0 and 0 < (self.msn - msn) % PSNS < HALF:
             text = f"has MSN {msn:#x} behind {self.msn:#x}; it never goes back"
-            self._violation(packet, "roce/R5", text)
+            self._doubtful(packet, "roce/R5", requests, text)
         self.msn = msn
         sent = requests.sent.get(psn)
         if sent is None or not requests.is_complete:
@@ -176,7 +200,8 @@ class Responses:
         least, most = sent[2], requests.messages
         if not least <= msn <= most:
             legal = f"{least:#x}" if most == least else f"{least:#x} to {most:#x}"
-            self._violation(packet, "roce/R5", f"has MSN {msn:#x}, messages make it {legal}")
+            text = f"has MSN {msn:#x}, messages make it {legal}"
+            self._doubtful(packet, "roce/R5", requests, text)
             self.base = -1  # one finding, not one with each packet from here on
 
     def _place(self, packet: Packet, read: Read, requests: Requests) -> None:
@@ -191,16 +216,17 @@ class Responses:
         if not is_end and pmtu:
             self.due, self.stop = packet.psn + 1, read.psn + count
         if is_end != (position in {LAST, ONLY}):
-            self._violation(packet, "roce/R22", f"is packet {index + 1} of {count} of its READ")
+            text = f"is packet {index + 1} of {count} of its READ"
+            self._doubtful(packet, "roce/R22", requests, text)
         elif packet.size != wanted:
             text = f"has {packet.size} bytes, its READ makes it {wanted}"
-            self._violation(packet, "roce/R22", text)
+            self._doubtful(packet, "roce/R22", requests, text)
         if is_end:
             requests.waiting.pop(read.psn, None)
 
-    def _after_death(self, packet: Packet) -> None:
+    def _after_death(self, packet: Packet, requests: Requests) -> None:
         text = f"comes after the fatal NAK in frame {self.dead}"
-        self._violation(packet, "roce/R44", text)
+        self._doubtful(packet, "roce/R44", requests, text)
         self.dead = 0
 
 

@@ -51,6 +51,9 @@ _MOST_KNOWN = 1 << 14
 _Known: TypeAlias = tuple[Flow, Row, int, int, int, int, int, int]
 _Apart: TypeAlias = tuple[Flow, Row, int, int, int, int, int, bool]
 _GSI_KEY = 0x80010000
+# Of a MAD behind the DETH: the class of the communication manager, its ConnectRequest. IBTA
+# vol. 1, 13.4.2 and 12.6.5.
+_CM, _CONNECT = b"\x07", b"\x00\x10"
 _CNP_LENGTH = LEAST + 16
 _MOST_FLOWS = 100_000  # some 2 kB of memory each
 _RESPONSES = frozenset({ACK, ATOMIC_ACK, READ_RESPONSE})
@@ -245,7 +248,7 @@ class RoceJudge:
             self._response(packet, flow)
         elif kind == DATAGRAM:
             flow.service = "UD"
-            self._datagram(packet)
+            self._datagram(packet, flow)
         elif kind == CNP:
             self._cnp(packet, flow)
 
@@ -284,12 +287,9 @@ class RoceJudge:
             self._violation(packet, "roce/W26", f"{row.name} has {name} set")
         if "delayed" in packet.comment:  # the link has changed the order: what was it before?
             return
-        peer = flow.peer
+        peer = self._peer(flow, packet.psn)
         if peer is None:
-            others = self._between.get(flow.target + flow.source, ())
-            peer = pair_up(flow, others, packet.psn)
-            if peer is None:
-                return
+            return
         packet.aeth = -1
         if row.headers:
             (packet.aeth,) = _U32.unpack_from(packet.data, packet.behind_bth)
@@ -304,11 +304,29 @@ class RoceJudge:
         else:
             flow.responses.atomic(packet, peer.requests)
 
-    def _datagram(self, packet: Packet) -> None:
+    def _peer(self, flow: Flow, psn: int) -> Flow | None:
+        """Return the flow whose requests the responses in `flow` answer, if it is sure."""
+        peer = flow.peer
+        if peer is not None:
+            if flow.responses.life == peer.requests.life:
+                return peer
+            flow.peer = peer.peer = None  # the queue pair is another's by now
+        found = pair_up(flow, self._between.get(flow.target + flow.source, ()), psn)
+        if found is not None:
+            flow.responses.begin(found.requests.life)
+        return found
+
+    def _datagram(self, packet: Packet, flow: Flow) -> None:
         if packet.size > 4096:
             text = f"UD payload of {packet.size} bytes, the largest path MTU is 4096"
             self._violation(packet, "roce/U9", text)
-        (key,) = _U32.unpack_from(packet.data, packet.behind_bth)
+        start = packet.behind_bth
+        (key,) = _U32.unpack_from(packet.data, start)
+        is_cm = packet.qp & 0xFFFFFF == 1 and packet.data[start + 9 : start + 10] == _CM
+        if is_cm and packet.data[start + 24 : start + 26] == _CONNECT:
+            both = flow.source + flow.target, flow.target + flow.source
+            for one in (one for ends in both for one in self._between.get(ends, ())):
+                one.requests.may_restart = True
         if packet.qp & 0xFFFFFF == 1 and key != _GSI_KEY:
             self._violation(packet, "roce/U13", f"QP1 with Q_Key {key:#x}, not {_GSI_KEY:#x}")
 

@@ -19,7 +19,7 @@ from netem.sim.world import CannotSimulateError
 from tests.netem.analysis.check.conftest import file_of, judged
 from tests.netem.analysis.check.test_mrc import Mrc
 from tests.netem.conftest import QP, udp_frame
-from wire import pcapng
+from wire import pcap, pcapng
 from wire.pfc import Pfc, pfc_frame
 from wire.wireguard import Initiation, Response, TransportData, packed
 
@@ -77,6 +77,22 @@ def test_nothing_is_held_against_the_kernels_soft_roce(path):
     found = judged(path.read_bytes())
     assert [(one.frame, one.clause, one.text) for one in found.findings] == []
     assert found.verdict is Verdict.PASS
+
+
+@needs_shared
+@pytest.mark.parametrize("path", sorted(RXE.glob("*.pcap"))[::4], ids=lambda path: path.stem)
+@pytest.mark.parametrize("share", [0.02, 0.3])
+def test_what_a_capture_lost_or_reordered_is_no_violation(path, share):
+    rng = random.Random(7)
+    capture = pcap.read(io.BytesIO(path.read_bytes()))
+    records = [one for one in capture.records if rng.random() >= share]
+    for index in range(1, len(records)):
+        if rng.random() < share:
+            records[index - 1 : index + 1] = records[index], records[index - 1]
+    data = pcapng.section_header() + pcapng.interface_block("", link_type=capture.link_type)
+    for one in records:
+        data += pcapng.enhanced_packet(0, one.ts_ns, one.data)
+    assert judged(data).violations == 0
 
 
 @needs_shared

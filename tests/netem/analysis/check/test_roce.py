@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 
 from netem.analysis.check.requests import packets_of
 from netem.analysis.check.roce import _v4_prefix, _v6_prefix
-from wire.roce.eths import Aeth, Reth
+from wire.roce.bth import Bth
+from wire.roce.eths import Aeth, Deth, Reth
 from wire.roce.icrc import crc32, icrc
-from wire.roce.packet import cnp
+from wire.roce.opcodes import Opcode
+from wire.roce.packet import RocePacket, cnp
 
 KIB = bytes(1024)
 
@@ -295,3 +297,47 @@ def test_the_masks_are_those_of_the_codec(data, version):
     data = bytes([version << 4 | data[0] & 15]) + data[1:]
     at, prefix = (36, _v4_prefix) if version == 4 else (56, _v6_prefix)
     assert crc32(data[at:], prefix(data, 0)) == icrc(data)
+
+
+ORDER = {"R3", "R5", "R13", "R16", "R17", "R22", "R43", "R44", "R52", "R60"}
+
+
+@pytest.mark.parametrize(("clause", "plant"), [one for one in faults() if one[0][5:] in ORDER])
+def test_what_a_missing_packet_may_explain_is_a_warning(talk, clause, plant):
+    """In a capture made beside the sender, or one that has gaps."""
+    plant(talk)
+    assert (talk.clauses(ours=False), talk.clauses("warning", ours=False)) == ([], [clause])
+    talk.ask("SEND_ONLY", 20)  # what was before it is not there
+    assert clause not in talk.clauses()
+    assert clause in talk.clauses("warning")
+
+
+def connect(talk, make, attribute=0x10):
+    """A MAD of the communication manager, from h0."""
+    mad = bytes([1, 7, 2, 3]) + bytes(12) + attribute.to_bytes(2, "big") + bytes(238)
+    bth = Bth(Opcode.UD_SEND_ONLY, 1, 0)
+    packet = RocePacket.make(bth, Deth(0x80010000, 1), payload=mad)
+    talk.rows.append(("h0:p0", make.roce("h0", "h1", packet), ""))
+
+
+def test_a_new_connection_may_have_the_numbers_of_the_old_one(talk, make):
+    """Far from the old PSNs; near to them, after a request to connect; near, by its MSN."""
+    for psn in range(5, 9):
+        talk.ask("WRITE_ONLY", psn, b"data").ack(psn, psn - 4)
+    talk.nak(8, 4, 2)
+    before = list(talk.rows)
+    talk.ask("SEND_ONLY", 0x800000, b"new").ack(0x800000, 1)
+    talk.ask("SEND_ONLY", 0x800001, b"new").ack(0x800001, 2)
+    assert (talk.clauses(), talk.clauses("warning")) == ([], [])
+    for base in (6, 12):
+        talk.rows = list(before)
+        connect(talk, make)
+        talk.ask("SEND_ONLY", base, b"new").ack(base, 1)
+        talk.ask("SEND_ONLY", base + 1, b"new").ack(base + 1, 2)
+        assert (talk.clauses(), talk.clauses("warning")) == ([], [])
+    talk.rows = [*before, *talk.ask("SEND_ONLY", 6, b"new").ack(6, 1).rows[-2:]]
+    assert talk.clauses() == []
+    assert "roce/Q39" in talk.clauses("warning")
+    talk.rows = list(before)
+    connect(talk, make, attribute=0x15)
+    assert talk.ask("SEND_ONLY", 6, b"new").clauses() == ["roce/Q39"]
