@@ -27,6 +27,7 @@ _OURS = re.compile(rb"^link .*, frames from .* to (.+)$")  # as netem.capture.me
 _FLAGS, _PACKET_ID = 2, 5
 _LEAST_BLOCK = 12
 _MOST_SECRETS = 1 << 22  # Ours: bytes of key logs, some twenty thousand handshakes
+_MOST_LOGS = 1 << 12  # Ours: blocks of them; ours have one for each gateway
 _NS = 1_000_000_000
 _ENHANCED, _SECTION = pcapng.ENHANCED_PACKET, pcapng.SECTION_HEADER  # looked up once
 _PLAIN = Struct("<IIIQ")  # flags and packet id with their heads, nothing else
@@ -86,6 +87,8 @@ class CaptureReader:
         self.skipped = 0
         self.dropped = 0  # packets that the capture says it lost
         self.consumed = 0  # bytes so far
+        self.sections: list[int] = []  # the first interface of each
+        self._held = 0  # bytes of `secrets`
         self._file = file
         self._rest = b""
 
@@ -136,6 +139,8 @@ class CaptureReader:
                     edge, packet = order.edge.unpack_from, order.packet.unpack_from
                     kind, size = edge(buf, pos)
                     first = len(interfaces)
+                    if len(self.sections) < pcapng.MAX_INTERFACES:
+                        self.sections.append(first)
                 stop = pos + size
                 if size & 3 or not _LEAST_BLOCK <= size <= limit:
                     self._stop(pos, f"a block of {size} bytes, which cannot be")
@@ -219,9 +224,11 @@ class CaptureReader:
     def _secrets(self, order: _Order, body: bytes) -> None:
         if len(body) >= 8:
             kind, size = order.edge.unpack_from(body)
-            held = sum(len(secrets) for secrets in self.secrets)
-            if kind == pcapng.SECRETS_WIREGUARD and held + size <= _MOST_SECRETS:
-                self.secrets.append(body[8 : 8 + size])
+            log = body[8 : 8 + size]
+            has_room = self._held + len(log) <= _MOST_SECRETS and len(self.secrets) < _MOST_LOGS
+            if kind == pcapng.SECRETS_WIREGUARD and log and has_room:
+                self.secrets.append(log)
+                self._held += len(log)
 
     def _old_packet(
         self, kind: int, order: _Order, body: bytes, first: int

@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 from rich.console import Console
@@ -36,13 +37,13 @@ def command(file: Path, notes: bool, as_json: bool) -> None:
 
     Lengths, ICRCs, sequences and answers are judged, in pcapng or pcap.
 
-    FILE is a capture of anybody's, or a run folder of ours. What breaks a clause is told with
-    its frame's number. Exit code 1: something did; 4: there was nothing to judge, or the file
-    could not be read to its end.
+    FILE is a capture of anybody's, - for standard input, or a run folder of ours. What breaks
+    a clause is told with its frame's number. Exit code 1: something did; 4: there was nothing
+    to judge, no ICRC could be checked, or the file could not be read to its end.
 
     Example:  fabriclab check fabriclab-runs/two-hosts-1/lab.pcapng
     """
-    found = check_file(file / "lab.pcapng" if file.is_dir() else file)
+    found = check_file(options.capture_in(file))
     with options.reader_may_leave():
         if as_json:
             options.print_json(found)
@@ -58,7 +59,7 @@ def check_file(file: Path) -> CheckReport:
     from netem.analysis.records import NoCaptureError
 
     try:
-        with file.open("rb") as opened, _bar(file) as progress:
+        with _open(file) as opened, _bar(file) as progress:
             judge = Judge(opened)
             judge.run(progress)
     except NoCaptureError as error:
@@ -70,9 +71,13 @@ def check_file(file: Path) -> CheckReport:
     sys.exit(options.WRONG_USAGE)
 
 
+def _open(file: Path) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdin.buffer) if file == options.STDIN else file.open("rb")
+
+
 @contextmanager
 def _bar(file: Path) -> Iterator[Callable[[int], None] | None]:
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or not file.is_file():
         yield None
         return
     bar = Progress(

@@ -1,8 +1,11 @@
 """`fabriclab explain FILE`: the story of one packet, and the ladder around it."""
 
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import click
 
@@ -68,9 +71,9 @@ def command(
 ) -> None:
     """Tell what became of one packet, in sentences and a ladder.
 
-    FILE is a capture of anybody's, or a run folder of ours. Without --frame, --psn or --qp it
-    is the packet with most to tell: one that was lost, if one was. Exit code 4: there is no
-    packet of RoCE or MRC.
+    FILE is a capture of anybody's, - for standard input, or a run folder of ours. Without
+    --frame, --psn or --qp it is the packet with most to tell: one that was lost, if one was.
+    Exit code 4: there is no packet of RoCE or MRC.
 
     Example:  fabriclab explain fabriclab-runs/psn-gap-1 --psn 0x14
     """
@@ -80,10 +83,11 @@ def command(
     from netem.analysis.story import Wanted
     from netem.analysis.told import tell
 
-    path = file / "lab.pcapng" if file.is_dir() else file
+    path = options.capture_in(file)
     wanted = Wanted(frame, psn, qp)
     try:
-        told = tell(path, wanted)
+        with _at_rest(path) as kept:
+            told = tell(kept, wanted)
     except NoCaptureError as error:
         options.complain(f"{path} is no capture: {error}")
         sys.exit(options.WRONG_USAGE)
@@ -113,6 +117,18 @@ def command(
         else:
             _print(told.text(), lines(drawn))
     sys.exit(options.DONE)
+
+
+@contextmanager
+def _at_rest(path: Path) -> Iterator[Path]:
+    """Give the file, which is read several times; standard input is kept in one meanwhile."""
+    if path != options.STDIN:
+        yield path
+        return
+    with NamedTemporaryFile(prefix="fabriclab-") as kept:
+        shutil.copyfileobj(sys.stdin.buffer, kept)
+        kept.flush()
+        yield Path(kept.name)
 
 
 def _print(story: Sequence[str], drawn: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """The `fabriclab` command: a group of verbs, and the exit codes that all of them share.
 
-0 done, 1 failed, 2 wrong usage or lab file, 3 this host cannot, 4 inconclusive.
+0 done, 1 failed, 2 wrong usage or lab file, 3 this host cannot, 4 inconclusive;
+130 interrupted by Ctrl-C where there was nothing to end in order.
 """
 
 import os

@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 import click
 import msgspec
 
-from netem.capture.runfolder import RunFolder, RunFolderError
+from netem.capture.runfolder import CAPTURE, RunFolder, RunFolderError
 from netem.kernel.run import CapabilityError, KernelError
 from netem.lab import registry
 from netem.lab.expected import LONG_S, expected_wall_s
@@ -26,6 +26,8 @@ from netem.topology.planner import plan_lab
 from netem.topology.subset import subset
 
 DONE, FAILED, WRONG_USAGE, HOST_CANNOT, INCONCLUSIVE = range(5)
+INTERRUPTED = 130  # as shells tell of Ctrl-C
+STDIN = Path("-")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,15 +57,15 @@ def exit_codes(run: Callable[P, R]) -> Callable[P, R]:
             for problem in error.problems:
                 complain(str(problem))
             sys.exit(WRONG_USAGE)
-        except LabNotFoundError as error:
-            complain(str(error))
-            sys.exit(WRONG_USAGE)
-        except RunFolderError as error:
+        except (LabNotFoundError, RunFolderError) as error:
             complain(str(error))
             sys.exit(WRONG_USAGE)
         except (CapabilityError, KernelError) as error:
             complain(str(error))
             sys.exit(HOST_CANNOT)
+        except KeyboardInterrupt:  # those who have something to end have done it
+            complain("interrupted")
+            sys.exit(INTERRUPTED)
         except BrokenPipeError:
             close_output()
             sys.exit(DONE)
@@ -75,6 +77,16 @@ def exit_codes(run: Callable[P, R]) -> Callable[P, R]:
             sys.exit(FAILED)
 
     return wrapped
+
+
+def capture_in(file: Path) -> Path:
+    """Return the capture that is meant by a file or a run folder; leave where it has none."""
+    if not file.is_dir():
+        return file
+    if not (file / CAPTURE).exists():
+        complain(f"{file} is no run folder: there is no {CAPTURE} in it")
+        sys.exit(WRONG_USAGE)
+    return file / CAPTURE
 
 
 def close_output() -> None:

@@ -1,5 +1,7 @@
 """`fabriclab report DIR`: one HTML page from a run folder."""
 
+import errno
+import sys
 from pathlib import Path
 
 import click
@@ -27,7 +29,13 @@ def command(folder: Path, to: Path | None, as_json: bool) -> None:
 
     path = folder / PAGE if to is None else to
     text = page(folder)
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        options.complain(f"{path} cannot be written: {error.strerror or error}")
+        sys.exit(options.WRONG_USAGE)
     if as_json:
         options.print_json({"page": str(path), "bytes": len(text.encode())})
     else:

@@ -111,3 +111,29 @@ def test_a_terminal_sees_a_bar(tmp_path, talk):
     assert "long.pcapng" in os.read(ours, 1 << 16).decode(errors="replace")
     os.close(ours)
     assert json.loads(ran.stdout)["frames"] == 9000
+
+
+@pytest.mark.parametrize("verb", ["check", "explain"])
+def test_standard_input_and_folders_that_are_no_run(verb, tmp_path, talk):
+    data = file_of(talk.ask("SEND_ONLY", 5).rows)
+    ran = CliRunner().invoke(cli, [verb, "-"], input=data)
+    assert ran.exit_code == 0, ran.output
+    ran = CliRunner().invoke(cli, [verb, str(tmp_path)])
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert f"{tmp_path} is no run folder" in ran.stderr
+
+
+def test_an_interrupt_is_a_line_and_exit_130(check, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("netem.cli.check.check_file", interrupted)
+    ran = check(b"")
+    assert (ran.exit_code, ran.stderr) == (130, "interrupted\n")
+
+
+def test_a_page_that_cannot_be_written_is_a_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("netem.report.page.page", lambda _: "<html>")
+    ran = CliRunner().invoke(cli, ["report", str(tmp_path), "--to", str(tmp_path / "a/b")])
+    assert ran.exit_code == 2
+    assert ran.stderr.endswith("cannot be written: No such file or directory\n")

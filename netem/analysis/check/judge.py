@@ -101,7 +101,25 @@ class Judge:
             walk(packet, link_types[where])
         self.packets = packet.number
         self.roce.end()
+        self._sections()
         self.findings.settle()
+
+    def _sections(self) -> None:
+        """Say how much of a file of several sections was not judged for order.
+
+        Each section has interfaces of its own; a flow's order is judged at one.
+        """
+        if len(self.reader.sections) < 2:
+            return
+        second = self.reader.sections[1]
+        both = self.roce.elsewhere + self.mrc.elsewhere
+        count = sum(packets for where, packets in both.items() if where >= second)
+        if count:
+            text = (
+                f"{count} packets in later sections of the file are of flows that are seen at "
+                "other interfaces before: their bytes alone were judged, not their order"
+            )
+            self.findings.warning(0, "", text)
 
     def _walk(self, packet: Packet, link_type: int) -> None:
         """Find what is in a frame, however it is packed."""

@@ -5,7 +5,6 @@ private keys and the other end's public key. With those of either end the handsh
 through again, and gives the keys of the session. WireGuard paper, sections 5.4.2 to 5.4.5.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from transports.overlay.handshake import (
@@ -41,10 +40,8 @@ class SessionKeys(NamedTuple):
 class KeyRing:
     """All that the key logs of a capture say."""
 
-    def __init__(self, logs: Iterable[bytes]) -> None:
+    def __init__(self) -> None:
         self._ends: dict[bytes, _End] = {}  # by the public ephemeral key
-        for log in logs:
-            self._read(log)
 
     def session(self, initiation: Initiation, response: Response) -> SessionKeys | None:
         """Return the keys of the session that these messages begin, None without the keys."""
@@ -54,7 +51,7 @@ class KeyRing:
             return _as_responder(end, initiation, response)
         return None
 
-    def _read(self, log: bytes) -> None:
+    def add(self, log: bytes) -> None:
         """Take the keys of a log; lines that are none are passed over, as Wireshark does."""
         static: PrivateKey | None = None
         remote = b""

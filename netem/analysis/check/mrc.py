@@ -13,6 +13,8 @@ was seen: from the first message on, as it left its sender, without a gap. Elsew
 plane, or the time before the capture, may have it: a warning.
 """
 
+from collections import Counter
+
 from netem.analysis.check.findings import Finding, Findings, Severity
 from netem.analysis.check.link import is_trimmed
 from netem.analysis.check.packet import Packet
@@ -37,6 +39,7 @@ class MrcJudge:
         self.flows: dict[bytes, MrcFlow] = {}
         self.packets = 0
         self.unchecked = 0
+        self.elsewhere: Counter[int] = Counter()  # not judged for order, by interface
         self._findings = findings
         self._interfaces = interfaces
         self._places: dict[bytes, int] = {}
@@ -70,6 +73,7 @@ class MrcJudge:
         if (data[ip + 1] >> 4 if is_v6 else data[ip + 1]) & 3 == 3:
             flow.marked += 1
         if not is_first_hop:
+            self.elsewhere[packet.where] += 1
             return
         flow.packets += 1
         flow.ended = packet.at

@@ -88,6 +88,9 @@ def _why(judge: Judge) -> str:
         f"{count} packets of link type {link_type}, which is not read here"
         for link_type, count in judge.unread.items()
     ]
+    of_roce = judge.roce.packets + judge.mrc.packets
+    if of_roce and judge.roce.unchecked + judge.mrc.unchecked >= of_roce:
+        told.append("no packet is there to its end: no ICRC could be checked")
     if not judge.packets:
         told.insert(0, "no packets captured")
     elif not judge.judged:

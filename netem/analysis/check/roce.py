@@ -6,6 +6,7 @@ about bytes is judged each time, what is about order only where its flow was see
 in our captures is the port by which its sender sent it.
 """
 
+from collections import Counter
 from struct import Struct
 from typing import TypeAlias
 
@@ -67,6 +68,7 @@ class RoceJudge:
         self.packets = 0
         self.unchecked = 0  # packets whose ICRC the capture does not hold
         self.left_out = 0  # packets of flows beyond _MOST_FLOWS
+        self.elsewhere: Counter[int] = Counter()  # not judged for order, by interface
         self._findings = findings
         self._interfaces = interfaces
         self._known: dict[bytes, _Known] = {}
@@ -98,6 +100,7 @@ class RoceJudge:
         if is_damaged:
             self._damaged(packet, end)
         if flow.where != packet.where:
+            self.elsewhere[packet.where] += 1
             return kind
         flow.packets += 1
         flow.ended = packet.at

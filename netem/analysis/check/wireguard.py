@@ -74,7 +74,7 @@ class WireguardJudge:
         self._places: dict[bytes, int] = {}  # addresses and ports -> interface
         self._secrets = secrets
         self._inside = inside
-        self._ring = KeyRing(())
+        self._ring = KeyRing()
         self._read = 0  # key logs that are on the ring
         self._ciphers: dict[int, ChaCha20Poly1305] = {}  # by receiver index
         self._initiations: dict[int, Initiation] = {}  # by sender index
@@ -143,9 +143,9 @@ class WireguardJudge:
 
     def _begin(self, response: Response) -> None:
         """Make the ciphers of the session that a response begins, if its keys are there."""
-        if self._read < len(self._secrets):
-            self._ring = KeyRing(self._secrets)
-            self._read = len(self._secrets)
+        for log in self._secrets[self._read :]:
+            self._ring.add(log)
+        self._read = len(self._secrets)
         initiation = self._initiations.get(response.receiver_index)
         keys = None if initiation is None else self._ring.session(initiation, response)
         if keys is None:

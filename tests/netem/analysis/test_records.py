@@ -197,3 +197,24 @@ def test_any_bytes_are_read_or_refused(data):
             read(begin + data)
         except NoCaptureError:
             assert not begin
+
+
+def test_key_logs_are_bounded_in_bytes_and_number(monkeypatch):
+    """Empty ones are none."""
+    monkeypatch.setattr("netem.analysis.records._MOST_LOGS", 3)
+    monkeypatch.setattr("netem.analysis.records._MOST_SECRETS", 100)
+
+    def kept(*sizes):
+        data = pcapng.section_header()
+        for size in sizes:
+            body = pack("<II", pcapng.SECRETS_WIREGUARD, size) + b"k" * size
+            body += bytes(-size & 3)
+            total = 12 + len(body)
+            data += pack("<II", pcapng.DECRYPTION_SECRETS, total) + body + pack("<I", total)
+        reader = CaptureReader(io.BytesIO(data))
+        assert list(reader.records()) == []
+        return [len(one) for one in reader.secrets]
+
+    assert kept(0, 4, 0, 8) == [4, 8]
+    assert kept(60, 60, 40) == [60, 40]
+    assert kept(1, 2, 3, 4) == [1, 2, 3]

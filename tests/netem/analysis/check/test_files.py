@@ -141,6 +141,10 @@ def test_a_snap_length_that_cuts_packets_leaves_their_headers(talk):
     assert found.flows[0].payload == 1500
     shorter = pcapng.section_header() + pcapng.interface_block("eth0")
     shorter += pcapng.enhanced_packet(0, 1, talk.rows[0][1][:64], original_length=566)
+    found = judged(shorter)
+    assert (found.verdict, found.violations) == (Verdict.INCONCLUSIVE, 0)
+    assert "no ICRC could be checked" in found.why
+    shorter += pcapng.enhanced_packet(0, 2, talk.rows[1][1])
     assert judged(shorter).verdict is Verdict.PASS
 
 
@@ -170,6 +174,15 @@ def test_packets_are_found_inside_tunnels_and_behind_extension_headers(talk):
     outer = pack("!IHBB", 6 << 28, len(extension) + len(inner), 0, 64) + bytes(32)
     frame = bytes(12) + b"\x86\xdd" + outer + extension + inner
     assert [one.clause for one in judged(file_of([("h0:p0", frame)])).findings] == ["roce/R49"]
+
+
+def test_what_later_sections_hide_is_told(talk):
+    """Two captures in a row in one file: the second has interfaces of its own."""
+    data = file_of(talk.ask("WRITE_ONLY", 5, b"data").ack(5, 1).rows)
+    assert judged(data).findings == []
+    (told,) = judged(data + data).findings
+    assert (told.severity, told.frame) == ("warning", 0)
+    assert told.text.startswith("2 packets in later sections of the file")
 
 
 def test_one_kind_of_finding_does_not_fill_the_memory(talk):
