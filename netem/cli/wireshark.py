@@ -1,5 +1,6 @@
 """`fabriclab wireshark --install`: the dissector."""
 
+import errno
 import sys
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def command(what: str | None, folder: Path | None) -> None:
     if what == "where":
         click.echo(plugin.SCRIPT)
         return
+    named = folder is not None
     try:
         folder = folder or plugin.plugin_folder()
         if what == "install":
@@ -38,5 +40,10 @@ def command(what: str | None, folder: Path | None) -> None:
         else:
             click.echo(f"{folder}: there was none")
     except OSError as error:
-        options.complain(f"{error.filename or folder}: {error.strerror}")
-        sys.exit(options.FAILED)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        said = f"{error.filename or folder}: {error.strerror}"
+        options.complain(
+            f"--folder {folder}: {said}; name one you may write to" if named else said
+        )
+        sys.exit(options.WRONG_USAGE if named else options.FAILED)

@@ -36,8 +36,12 @@ def install(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / SCRIPT.name
     part = target.with_suffix(".part")
-    shutil.copyfile(SCRIPT, part)
-    part.replace(target)  # whole or not at all: Wireshark may be starting
+    try:
+        shutil.copyfile(SCRIPT, part)
+        part.replace(target)  # whole or not at all: Wireshark may be starting
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
     return target
 
 
