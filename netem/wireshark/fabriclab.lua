@@ -549,16 +549,7 @@ end
 -- The port: ours first, which hands RoCE on
 
 local table_of_ports = DissectorTable.get("udp.port")
-local built_in = Dissector.get("infiniband")
-
--- Take the ports; what was there is what RoCE goes on to. Wherever a preference of the built-in
--- dissector is set it takes its port back: so this is done again with every file.
-local function take_ports()
-  local there = table_of_ports:get_dissector(ROCE_PORT)
-  if there and tostring(there) ~= fabric.name:lower() then built_in = there end
-  table_of_ports:add(ROCE_PORT, fabric)
-  table_of_ports:add(MRC_PORT, fabric)
-end
+local built_in -- what RoCE goes on to
 
 function fabric.dissector(tvb, pinfo, root)
   local size = tvb:captured_len()
@@ -566,7 +557,7 @@ function fabric.dissector(tvb, pinfo, root)
   local opcode, cut = tvb(0, 1):uint(), bytes_cut(tvb, pinfo)
   if opcode >= 0xC0 then
     show_mrc(tvb, pinfo, root, cut)
-  else -- what it calls malformed, often a guess at the payload, ends it but not us
+  elseif built_in then -- what it calls malformed, often a guess at the payload, ends it but not us
     pcall(built_in.call, built_in, tvb, pinfo, root)
   end
   local tree = root:add(fabric, tvb())
@@ -580,6 +571,16 @@ function fabric.dissector(tvb, pinfo, root)
     pinfo.cols.info:append(" [trimmed, " .. cut .. " bytes cut]")
   end
   show_icrc(tvb, pinfo, tree, cut)
+end
+
+-- Take the ports. Wherever a preference of the built-in dissector is set it takes its port back:
+-- so this is done again with every file, and then it is mostly our own that is found there. Texts
+-- of dissectors are compared with each other only: what they are differs between versions.
+local function take_ports()
+  local there = table_of_ports:get_dissector(ROCE_PORT)
+  if there and not built_in and tostring(there) ~= tostring(fabric.dissector) then built_in = there end
+  table_of_ports:add(ROCE_PORT, fabric)
+  table_of_ports:add(MRC_PORT, fabric)
 end
 
 fabric.init = take_ports

@@ -3,7 +3,6 @@
 Field by field it must read what our codecs read, and the ICRC of frames that rxe sent is right.
 """
 
-import os
 import struct
 import subprocess
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from netem.analysis.reader import read_capture
 from netem.wireshark.install import SCRIPT
-from tests.interop.wireshark import tshark
+from tests.interop.dissector import LUA, Dissector, no_lua_error
 from tests.labs.commands import captured, fabriclab, inside, is_corrupted, is_trimmed
 from tests.netem.conftest import roce, udp_frame
 from wire.codec import DecodeError
@@ -30,10 +29,10 @@ from wire.roce.packet import RocePacket, cnp, locate
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.needs("tshark")]
 
-LUA = ("-X", f"lua_script:{SCRIPT}")
 RXE = Path(__file__).parents[3] / "shared" / "captures" / "rxe-6.1"
 PSNS = 1 << 24
 BAD, GOOD = "0", "1"
+RC_SEND = Bth(Opcode.RC_SEND_ONLY, 0x22, 7)
 EV = 0x014002AB
 
 WRITE = [Meth(2, 8), Reth(0x100000003000, 0x11223344, 0x1001)]
@@ -90,9 +89,15 @@ def pcap(path, *frames):
     return path
 
 
-def read(path, fields, *options):
+@pytest.fixture(scope="session")
+def dissector(tmp_path_factory):
+    return Dissector(tmp_path_factory.mktemp("dissector"))
+
+
+@pytest.fixture(scope="session")
+def read(dissector):
     """Return one dict a packet; a field that occurs several times is a list with commas."""
-    return tshark(path, list(fields), *LUA, *options)
+    return dissector.read
 
 
 def number(text):
@@ -169,7 +174,7 @@ def check(row, wanted):
 
 
 @pytest.mark.parametrize("family", [4, 6])
-def test_every_header_reads_as_our_codecs_read_it(family, tmp_path):
+def test_every_header_reads_as_our_codecs_read_it(family, tmp_path, read):
     wanted = [fields_of(packet) for packet in PACKETS.values()]
     names = sorted({name for fields in wanted for name in fields})
     file = pcap(tmp_path / "f.pcap", *(whole(packet, family) for packet in PACKETS.values()))
@@ -181,7 +186,7 @@ def test_every_header_reads_as_our_codecs_read_it(family, tmp_path):
         assert not row["mrc.short"]
 
 
-def test_what_a_sack_does_not_tell_of_is_missing(tmp_path):
+def test_what_a_sack_does_not_tell_of_is_missing(tmp_path, read):
     sack = Seth(100, 0, 1, 0b1010_0001)  # 101, 106 and 108 are there
     frame = whole(MrcPacket.make(MrcBth(MrcOpcode.SACK, 1, 100), sack))
     (row,) = read(pcap(tmp_path / "f.pcap", frame), ["mrc.sack.missing", "mrc.sack.received"])
@@ -190,8 +195,8 @@ def test_what_a_sack_does_not_tell_of_is_missing(tmp_path):
 
 
 @pytest.mark.parametrize("family", [4, 6])
-def test_an_icrc_is_verified_and_a_wrong_one_is_an_error(family, tmp_path):
-    packet = RocePacket.make(Bth(Opcode.RC_SEND_ONLY, 0x22, 7), payload=bytes(40))
+def test_an_icrc_is_verified_and_a_wrong_one_is_an_error(family, tmp_path, read):
+    packet = RocePacket.make(RC_SEND, payload=bytes(40))
     right = roce("h0", "h1", packet, family=family)
     wrong = bytearray(right)
     wrong[-20] ^= 4
@@ -205,7 +210,7 @@ def test_an_icrc_is_verified_and_a_wrong_one_is_an_error(family, tmp_path):
     assert good["infiniband.bth.psn"] == bad["infiniband.bth.psn"] == "7"
 
 
-def test_a_trimmed_packet_says_what_is_gone_and_has_no_icrc(tmp_path):
+def test_a_trimmed_packet_says_what_is_gone_and_has_no_icrc(tmp_path, read):
     write = whole(PACKETS["write with all"])
     middle = RocePacket.make(Bth(Opcode.RC_WRITE_MIDDLE, 0x22, 7), payload=bytes(1024))
     roce_frame = roce("h0", "h1", middle)
@@ -220,7 +225,7 @@ def test_a_trimmed_packet_says_what_is_gone_and_has_no_icrc(tmp_path):
     assert rc["infiniband.bth.psn"] == "7"
 
 
-def test_what_the_capture_cut_is_not_trimmed(tmp_path):
+def test_what_the_capture_cut_is_not_trimmed(tmp_path, read):
     """P11: a snap length leaves bytes out as well, and then nobody knows the ICRC."""
     frame = whole(PACKETS["write"])
     (row,) = read(
@@ -231,7 +236,7 @@ def test_what_the_capture_cut_is_not_trimmed(tmp_path):
                    "mrc.short": ""}  # fmt: skip
 
 
-def test_a_cnp_names_the_queue_pair_that_is_to_slow_down(tmp_path):
+def test_a_cnp_names_the_queue_pair_that_is_to_slow_down(tmp_path, read):
     file = pcap(tmp_path / "f.pcap", roce("h0", "h1", cnp(0x123456)))
     (row,) = read(file, ["fabriclab.cnp.destqp", "fabriclab.bth.becn", "fabriclab.icrc.status"])
     assert number(row["fabriclab.cnp.destqp"]) == 0x123456
@@ -239,38 +244,64 @@ def test_a_cnp_names_the_queue_pair_that_is_to_slow_down(tmp_path):
     assert row["fabriclab.icrc.status"] == GOOD
 
 
-@pytest.mark.parametrize("keep", range(43, 120, 11))
-def test_a_packet_cut_anywhere_is_no_error_of_the_script(keep, tmp_path):
-    frames = [whole(packet)[:keep] for packet in PACKETS.values()]
-    for row in read(pcap(tmp_path / "f.pcap", *frames), ["_ws.expert.message"]):
-        assert "Lua" not in row["_ws.expert.message"]
+def test_a_packet_cut_anywhere_is_no_error_of_the_script(tmp_path, read):
+    whole_frames = [whole(packet) for packet in PACKETS.values()]
+    whole_frames.append(roce("h0", "h1", RocePacket.make(RC_SEND, payload=bytes(40))))
+    frames = [frame[:keep] for frame in whole_frames for keep in range(43, 120, 11)]
+    assert len(read(pcap(tmp_path / "f.pcap", *frames), ["frame.number"])) == len(frames)
 
 
-LABS = ["incast-trim", "dcqcn-incast", "srv6-path", "rc-over-overlay",
-        "mrc-two-plane"]  # fmt: skip
+def test_an_error_of_a_script_is_noticed(tmp_path, dissector):
+    script = tmp_path / "broken.lua"
+    script.write_text(
+        'local broken = Proto("broken", "Broken")\n'
+        'function broken.dissector() error("on purpose") end\n'
+        'DissectorTable.get("udp.port"):add(4791, broken)\n'
+    )
+    file = pcap(tmp_path / "f.pcap", whole(PACKETS["sack"]))
+    for how in (("-V",), ("-T", "fields", "-e", "_ws.expert.message")):
+        with pytest.raises(AssertionError, match="on purpose"):
+            dissector.show(file, "-X", f"lua_script:{script}", how=how)
+
+
+@pytest.mark.parametrize("passes", [(), ("-2",)], ids=["one pass", "two passes"])
+@pytest.mark.parametrize("installed", [False, True], ids=["-X", "installed"])
+@pytest.mark.parametrize("family", [4, 6])
+def test_roce_goes_once_to_the_built_in_dissector_and_once_to_ours(
+    family, installed, passes, tmp_path, dissector
+):
+    packet = RocePacket.make(RC_SEND, payload=bytes(40))
+    file = pcap(tmp_path / "f.pcap", *[roce("h0", "h1", packet, family=family)] * 3)
+    named = () if installed else LUA
+    how = ("-T", "fields", "-e", "frame.protocols", "-e", "infiniband.bth.psn")
+    how += ("-e", "fabriclab.icrc.status")
+    lines = dissector.show(file, *named, *passes, installed=installed, how=how).splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        protocols, psn, status = line.split("\t")
+        protocols = protocols.split(":")
+        assert (protocols.count("infiniband"), protocols.count("fabriclab")) == (1, 1)
+        assert (psn, status) == ("7", GOOD)
+
+
+LABS = ["incast-trim", "dcqcn-incast", "srv6-path", "rc-over-overlay", "mrc-two-plane",
+        "rc-verbs", "two-hosts-lossy"]  # fmt: skip
 MOST = 600
 
 
 @pytest.mark.parametrize("lab", LABS)
-def test_a_labs_capture_reads_the_same_and_its_icrcs_are_right(lab, tmp_path):
+def test_a_labs_capture_reads_the_same_and_its_icrcs_are_right(lab, tmp_path, read):
     ran = fabriclab("sim", lab, "--out", tmp_path / "run", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     ours = captured(tmp_path / "run")[:MOST]
     names = ["fabriclab.icrc.status", "fabriclab.trimmed", "mrc.opcode", "mrc.psn"]
-    names += [
-        "mrc.sack.cack_psn",
-        "mrc.sack.psn",
-        "mrc.ev",
-        "mrc.entropy",
-        "_ws.expert.message",
-    ]
+    names += ["mrc.sack.cack_psn", "mrc.sack.psn", "mrc.ev", "mrc.entropy"]
     rows = read(tmp_path / "run" / "lab.pcapng", names, "-c", str(MOST))
     judged = sum(_judged(frame, row) for frame, row in zip(ours, rows, strict=True))
     assert judged > 0.9 * len(ours)
 
 
 def _judged(frame, row):
-    assert "Lua" not in row["_ws.expert.message"]
     if is_corrupted(frame):
         return False
     content = inside(bytes(frame.frame))
@@ -295,9 +326,9 @@ def _judged(frame, row):
 
 
 @pytest.mark.skipif(not RXE.is_dir(), reason="no folder `shared` beside the checkout")
-def test_what_a_kernel_sent_has_right_icrcs():
+def test_what_a_kernel_sent_has_right_icrcs(read):
     checked = 0
-    for file in sorted(RXE.glob("*.pcap"))[::8]:
+    for file in [*sorted(RXE.glob("*.pcap"))[::8], RXE / "ib_write_lat-tcp.pcap"]:
         rows = read(file, ["infiniband.bth.opcode", "fabriclab.icrc.status"], "-c", "300")
         states = {row["fabriclab.icrc.status"] for row in rows if row["infiniband.bth.opcode"]}
         assert states <= {GOOD}, file.name
@@ -309,26 +340,24 @@ def test_what_a_kernel_sent_has_right_icrcs():
 
 def test_installed_it_is_found_by_tshark_and_removed_it_is_gone(tmp_path):
     file = pcap(tmp_path / "f.pcap", whole(PACKETS["sack"]))
-    env = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
-
-    def verb(*words):
-        return fabriclab("wireshark", *words, cwd=tmp_path, within=("env", f"HOME={tmp_path}"))
+    own = Dissector(tmp_path)
 
     def protocol():
-        command = ["tshark", "-r", file, "-T", "fields", "-e", "_ws.col.Protocol"]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
+        how = ("-T", "fields", "-e", "_ws.col.Protocol")
+        return own.show(file, installed=True, how=how).strip()
 
-    assert "installed" in verb("--install").stdout
     assert protocol() == "MRC"
-    assert "removed" in verb("--remove").stdout
+    assert "installed" in own.verb("--install")
+    assert "removed" in own.verb("--remove")
     assert protocol() == "RRoCE"
-    assert "there was none" in verb("--remove").stdout
+    assert "there was none" in own.verb("--remove")
 
 
 def test_every_field_is_documented():
     command = ["tshark", "-G", "fields", *LUA]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    no_lua_error(done.stderr)
+    listed = done.stdout
     text = SCRIPT.with_name("README.md").read_text()
     rows = [line.split("\t") for line in listed.splitlines() if line.startswith("F\t")]
     ours = [row[2] for row in rows if row[4] in {"mrc", "fabriclab"}]

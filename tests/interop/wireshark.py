@@ -1,5 +1,6 @@
 """tshark and capinfos, as these tests ask them."""
 
+import os
 import shutil
 import subprocess
 
@@ -14,12 +15,18 @@ PLAIN = (
 LIMIT_S = 120
 
 
-def tshark(path, fields, *options):
-    """Return one dict for each packet, from field name to text."""
+def tshark(path, fields, *options, home=None):
+    """Return one dict for each packet, from field name to text; `home` has whose plug-ins."""
+    env = os.environ if home is None else os.environ | {"HOME": str(home)}
     wanted = [word for field in fields for word in ("-e", field)]
     command = [shutil.which("tshark"), *PLAIN, *options, "-r", str(path), "-T", "fields"]
     done = subprocess.run(
-        [*command, *wanted], capture_output=True, text=True, check=True, timeout=LIMIT_S
+        [*command, *wanted],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LIMIT_S,
     )
     return [
         dict(zip(fields, line.split("\t"), strict=True)) for line in done.stdout.splitlines()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from netem.capture.runfolder import read_events
-from netem.wireshark.install import SCRIPT
+from tests.interop.dissector import Dissector
 from tests.interop.wireshark import tshark
 from tests.labs.commands import result
 
@@ -44,7 +44,7 @@ def lab(request, docker, image, tmp_path):
     docker.compose(folder, "down", "-v", check=False)
 
 
-def test_a_ready_lab_ends_with_its_verdict_and_a_capture(lab, docker):
+def test_a_ready_lab_ends_with_its_verdict_and_a_capture(lab, docker, tmp_path):
     """Section 9 of the field reports, L01: and nothing is left of it."""
     before = _there(docker)
     up = docker.compose(lab, "up", "--exit-code-from", "judge", check=False)
@@ -59,8 +59,7 @@ def test_a_ready_lab_ends_with_its_verdict_and_a_capture(lab, docker):
     for shown, least in SEEN[lab.name].items():
         rows = tshark(run / "lab.pcapng", ["frame.interface_name"], "-Y", shown)
         assert len(rows) >= least, shown
-    own = ("-X", f"lua_script:{SCRIPT}", "-c", "1000")
-    rows = tshark(run / "lab.pcapng", ["fabriclab.icrc.status"], *own)
+    rows = Dissector(tmp_path).read(run / "lab.pcapng", ["fabriclab.icrc.status"], "-c", "1000")
     states = {row["fabriclab.icrc.status"] for row in rows}
     assert GOOD in states
     assert states <= {GOOD, NONE}
