@@ -284,7 +284,7 @@ def test_roce_goes_once_to_the_built_in_dissector_and_once_to_ours(
         assert (psn, status) == ("7", GOOD)
 
 
-LABS = ["incast-trim", "dcqcn-incast", "srv6-path", "rc-over-overlay", "mrc-two-plane",
+LABS = ["incast-trim", "srv6-path", "rc-over-overlay", "mrc-two-plane",
         "rc-verbs", "two-hosts-lossy"]  # fmt: skip
 MOST = 600
 

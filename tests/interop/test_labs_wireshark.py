@@ -159,5 +159,5 @@ def test_the_file_is_in_order_and_whole(reading):
     """P05, P08: strict order of time, as many packets as were counted."""
     assert "Strict time order:   True" in reading.infos
     assert reading.run["capture"]["complete"]
-    assert f"Number of packets:   {len(reading.ours)}\n" in reading.infos.replace(" k", "000")
+    assert f"Number of packets:   {len(reading.ours)}\n" in reading.infos
     assert reading.run["capture"]["frames"] == len(reading.ours) == len(reading.theirs)

@@ -35,6 +35,6 @@ def tshark(path, fields, *options, home=None):
 
 def capinfos(path):
     """Return what capinfos says of a file."""
-    command = [shutil.which("capinfos"), str(path)]
+    command = [shutil.which("capinfos"), "-M", str(path)]  # numbers whole, not 10 k
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S)
     return done.stdout
