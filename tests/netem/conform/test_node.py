@@ -28,14 +28,12 @@ def test_a_node_keeps_what_the_simulator_keeps(tmp_path):
 def test_ctrl_c_is_heard_in_the_sandbox_and_reported(tmp_path):
     argv = ("conform", "--target", "node", "--json", "--out", "o")
     with start(*argv, cwd=tmp_path) as process:
-        while not [*tmp_path.glob("o/*/story.txt")]:
+        while len([*tmp_path.glob("o/*/story.txt")]) < 9:  # more than are played at once
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     told = json.loads(out)
     assert told["interrupted"], err
-    verdicts = [case["verdict"] for case in told["cases"]]
-    assert verdicts[0] == "pass"
-    assert verdicts[-1] == "untested"
+    assert {case["verdict"] for case in told["cases"]} == {"pass", "untested"}
     assert process.returncode == 4
     assert "interrupted after" in err
