@@ -28,7 +28,7 @@ def test_a_node_keeps_what_the_simulator_keeps(tmp_path):
 def test_ctrl_c_is_heard_in_the_sandbox_and_reported(tmp_path):
     argv = ("conform", "--target", "node", "--json", "--out", "o")
     with start(*argv, cwd=tmp_path) as process:
-        while len([*tmp_path.glob("o/*/story.txt")]) < 9:  # more than are played at once
+        while len([*tmp_path.glob("o/*/story.txt")]) < 2:  # so the first has its verdict
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
