@@ -16,13 +16,14 @@ PACKAGES = Path(msgspec.__file__).parents[1]
 STUBS = ("libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1")
 LIBRARIES = Path("/lib/x86_64-linux-gnu")
 LIMIT_S = 240.0
+# Of 192 frames chance leaves none lost at 2 % once in fifty runs, at 10 % never.
 LAB = """
 name: by-netem
 seed: 3
 limit: 120s
 topology:
   nodes: {h0: {}, h1: {}}
-  links: [{endpoints: ["h0:p0", "h1:p0"], engine: tc, delay: 5ms, loss: 2%}]
+  links: [{endpoints: ["h0:p0", "h1:p0"], engine: tc, delay: 5ms, loss: 10%}]
 transports: {rc: {kind: rc, mtu: 1024, timeout: 18}}
 workload: [{op: write, from: h0, to: h1, size: 64KiB, count: 3}]
 faults:
@@ -76,6 +77,6 @@ def test_a_lab_whose_links_the_kernel_impairs(guest):
     rows = guest.run("busybox", "cat", "/tmp/run/events.jsonl").splitlines()
     changes = [row for row in map(json.loads, rows) if row["event"] == "impaired"]
     assert [(row["node"], row["port"], row["does"]) for row in changes] == [
-        ("_tc", "h0:p0", "delay 10ms loss 2%"),
-        ("_tc", "h0:p0", "delay 5ms loss 2%"),
+        ("_tc", "h0:p0", "delay 10ms loss 10%"),
+        ("_tc", "h0:p0", "delay 5ms loss 10%"),
     ]
