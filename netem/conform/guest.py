@@ -6,7 +6,7 @@
 The guest's processor is emulated: what it does takes 10 to 50 times as long as on a real one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.resources import files
 from ipaddress import ip_address
@@ -14,9 +14,9 @@ from typing import Any
 
 from netem.conform.endpoint import EndedError, Session, StageError, UnsupportedError, Wants
 from netem.conform.node import LinkTarget
-from netem.conform.notation import Case, Value
+from netem.conform.notation import Case
 from netem.conform.pattern import PATTERN
-from netem.conform.pipe import plain, unwrapped
+from netem.conform.pipe import DistantApplication, unwrapped
 from netem.conform.sim import ADDRESSES, MACS
 from netem.conform.wires import SocketWire
 from netem.guest.cards import tap_card
@@ -97,7 +97,7 @@ class GuestTarget:
             self._guest = None
 
 
-class GuestApplication:
+class GuestApplication(DistantApplication):
     """The application inside: `guest_verbs`."""
 
     # libibverbs tells neither in a completion; events of queue pairs are not listened to.
@@ -105,27 +105,6 @@ class GuestApplication:
 
     def __init__(self, guest: Guest) -> None:
         self._guest = guest
-
-    def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:
-        found: Mapping[str, int] = self._call("open", wants=plain(wants))
-        return found
-
-    def connect(self, peer: Mapping[str, int | str]) -> None:
-        self._call("connect", peer=dict(peer))
-
-    def act(self, name: str, fields: Mapping[str, Value]) -> Mapping[str, int]:
-        found: Mapping[str, int] = self._call("act", name=name, fields=plain(fields))
-        return found
-
-    def told(self) -> list[Mapping[str, Value]]:
-        found: list[Mapping[str, Value]] = self._call("told")
-        return found
-
-    def memory(self, at: int, size: int) -> bytes:
-        return bytes.fromhex(self._call("memory", at=at, size=size))
-
-    def close(self) -> None:
-        self._call("close")
 
     def _call(self, what: str, **arguments: Any) -> Any:  # noqa: ANN401 - JSON
         try:

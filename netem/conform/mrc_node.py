@@ -1,13 +1,13 @@
 """An MRC endpoint in the simulator: our device, one plane, four paths, and its application."""
 
 import random
-from collections import deque
 from collections.abc import Mapping
 
 from netem.conform.endpoint import Joined, RefusedError, Side, UnsupportedError, Wants
 from netem.conform.mrc_words import OWN, PATHS, PEER, path
 from netem.conform.notation import Relative, Value
 from netem.conform.pattern import PATTERN
+from netem.conform.virtual import VirtualTime, VirtualWire
 from transports.clock import MS, US, Ns, S
 from transports.mrc.attributes import Peer, QpState
 from transports.mrc.config import QpConfig
@@ -20,8 +20,6 @@ from transports.roce.work import RecvWr, SendWr, Sge, WrOpcode
 VA, LOCAL_VA = 0x10000, 0x900000
 _QP = 0x20
 _BASE_RTT = 12 * US
-_DELAY: Ns = 1_000
-_MOST_TURNS = 100_000
 _ETHERNET = bytes(12) + b"\x86\xdd"
 
 
@@ -31,7 +29,7 @@ class MrcNode:
     untold = frozenset({"COMM_EST", "SQ_DRAINED"})
 
     def __init__(self, wants: Wants, ours: Side) -> None:
-        self.now: Ns = 1000 * US
+        self.time = VirtualTime(1000 * US)
         self._told: list[Mapping[str, Value]] = []
         config = DeviceConfig((OWN,), port_status_interval=None)
         self.device = Device(config, random.Random(3))
@@ -45,13 +43,18 @@ class MrcNode:
         paths = tuple(path(number) for number in range(PATHS))
         profile = PathsConfig(paths, (), base_rtt=_BASE_RTT)
         control = NsccConfig(100_000_000_000, _BASE_RTT, wants.mtu + 64)
-        self.qp.modify(QpState.INIT, self.now, ev_profile=profile, cc_profile=control)
+        self.qp.modify(QpState.INIT, self.time.at, ev_profile=profile, cc_profile=control)
         self.qp.modify(
-            QpState.RTR, self.now, peer=peer, path_mtu=wants.mtu, max_wimm_dest=4, mpr_dest=1
+            QpState.RTR,
+            self.time.at,
+            peer=peer,
+            path_mtu=wants.mtu,
+            max_wimm_dest=4,
+            mpr_dest=1,
         )
         self.qp.modify(
             QpState.RTS,
-            self.now,
+            self.time.at,
             sq_psn=wants.sq_psn,
             max_wimm=4,
             mpr=1,
@@ -91,7 +94,7 @@ class MrcNode:
                 self._peer.key,
                 imm=number.get("imm", 0),
             ),
-            self.now,
+            self.time.at,
         )
 
     def take(self, event: object) -> None:
@@ -120,54 +123,32 @@ class MrcNode:
         """Hold nothing that outlives it."""
 
 
-class MrcWire:
-    """Frames to and from the device, in virtual time; quiet is some round trips."""
+class MrcWire(VirtualWire):
+    """Frames to and from the device; quiet is some round trips."""
 
     patience: Ns = 2 * S
     quiet: Ns = MS // 10
 
     def __init__(self, node: MrcNode) -> None:
+        super().__init__(node.time)
         self._node = node
-        self._out: deque[tuple[Ns, bytes]] = deque()
         self._drain()
         self._out.clear()  # what a port says of itself
 
-    def now(self) -> Ns:
-        return self._node.now
-
-    def lateness(self) -> Ns:
-        return 0
-
     def send(self, frame: bytes) -> None:
-        self._node.device.receive(frame[14:], self._node.now)
+        self._node.device.receive(frame[14:], self.now())
 
-    def receive(self, until: Ns) -> tuple[Ns, bytes] | None:
-        node = self._node
-        self._drain()
-        for _ in range(_MOST_TURNS):
-            if self._out:
-                break
-            due = node.device.deadline
-            if due is None or due > until - _DELAY:
-                node.now = max(node.now, until)
-                return None
-            node.now = max(node.now, due)
-            node.device.expire(node.now)
-            self._drain()
-        at, frame = self._out[0]
-        if at > until:
-            node.now = max(node.now, until)
-            return None
-        self._out.popleft()
-        node.now = max(node.now, at)
-        return at, frame
+    def _deadline(self) -> Ns | None:
+        return self._node.device.deadline
+
+    def _expire(self) -> None:
+        self._node.device.expire(self.now())
 
     def _drain(self) -> None:
-        node = self._node
-        for out in node.device.transmit(node.now):
-            self._out.append((node.now + _DELAY, _ETHERNET + bytes(out.packet)))
-        for event in node.device.events():
-            node.take(event)
+        for out in self._node.device.transmit(self.now()):
+            self._sent(_ETHERNET + bytes(out.packet))
+        for event in self._node.device.events():
+            self._node.take(event)
 
 
 def joined_with(wants: Wants, number: int) -> tuple[Joined, MrcNode]:

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,15 +18,10 @@ LIMIT_S = 20.0  # of one call
 _CHUNK = 1 << 16
 
 
-class PipedApplication:
-    """The suite's side."""
+class DistantApplication(ABC):
+    """The suite's side of an application that is elsewhere: an Application made of calls."""
 
     untold: frozenset[str] = frozenset()
-
-    def __init__(self, channel: socket.socket) -> None:
-        self._channel = channel
-        self._rest = b""
-        channel.settimeout(LIMIT_S)
 
     def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:
         found: Mapping[str, int] = self._call("open", wants=plain(wants))
@@ -47,6 +43,19 @@ class PipedApplication:
 
     def close(self) -> None:
         self._call("close")
+
+    @abstractmethod
+    def _call(self, what: str, **arguments: Any) -> Any:  # noqa: ANN401 - JSON
+        """Return what the method of that name returns there; raise what it raises."""
+
+
+class PipedApplication(DistantApplication):
+    """One at the other end of a socket."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._rest = b""
+        channel.settimeout(LIMIT_S)
 
     def _call(self, what: str, **arguments: Any) -> Any:  # noqa: ANN401 - JSON
         line = json.dumps({"do": what, "with": arguments}).encode() + b"\n"

@@ -1,22 +1,18 @@
-"""The simulator as a target: our machine and a wire, in virtual time.
-
-What the peer sends is delivered at once; what the machine sends leaves when the peer next
-looks, so requests sent in one go arrive back to back. Time goes on while the peer waits.
-"""
+"""The simulator as a target: our machines and their wires, in virtual time."""
 
 import random
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from ipaddress import ip_address
 
-from netem.conform.endpoint import Joined, Session, Side, StageError, Wants
+from netem.conform.endpoint import Joined, Session, Side, Wants
 from netem.conform.mrc_node import MrcWire, joined_with
 from netem.conform.notation import Case
 from netem.conform.own import OwnApplication
 from netem.conform.sr_node import RoutingNode, RoutingWire
 from netem.conform.sw_node import SwitchNode, SwitchWire
+from netem.conform.virtual import VirtualTime, VirtualWire
 from netem.conform.wg_node import NODE_IP, PEER_IP, WgNode, WgWire, wrapped
 from transports.clock import MS, Ns, S
 from transports.roce.device import Device, DeviceConfig
@@ -31,8 +27,7 @@ ADDRESSES = {
     6: (ip_address("fd00::1").packed, ip_address("fd00::2").packed),
 }
 PEER_VA, PEER_KEY = 0x5000_0000, 0x7700  # of the memory that the peer shows
-_DELAY: Ns = 1_000  # of the wire, one way
-_MOST_TURNS = 100_000  # at a look: more means a deadline that nothing changes
+_MOST_TURNS = 100_000  # of application and device: more means that neither ever has enough
 
 
 class SimTarget:
@@ -100,73 +95,47 @@ def peer_of(ours: Side, theirs: Side) -> dict[str, int | str]:
     }
 
 
-class SimWire:
+class SimWire(VirtualWire):
     """Frames to and from one device."""
 
     patience: Ns = 2 * S
     quiet: Ns = 1 * MS
 
     def __init__(self, device: Device) -> None:
+        super().__init__(VirtualTime())
         self.application: OwnApplication | None = None
         self._device = device
-        self._now: Ns = 0
-        self._out: deque[tuple[Ns, bytes]] = deque()
-
-    def now(self) -> Ns:
-        return self._now
-
-    def lateness(self) -> Ns:
-        return 0
 
     def send(self, frame: bytes) -> None:
         packet = _packet(frame)
         if packet is not None:
-            self._device.receive(packet, self._now)
+            self._device.receive(packet, self.now())
 
-    def receive(self, until: Ns) -> tuple[Ns, bytes] | None:
-        self._drain()
-        for _ in range(_MOST_TURNS):
-            if self._out:
-                break
-            due = self._due()
-            if due is None or due > until - _DELAY:
-                self._now = max(self._now, until)
-                return None
-            self._now = max(self._now, due)
-            self._device.expire(self._now)
-            if self.application is not None:
-                self.application.expire(self._now)
-            self._drain()
-        else:
-            raise StageError("simulator", f"the machine's deadline stays at {self._now} ns")
-        at, frame = self._out[0]
-        if at > until:
-            self._now = max(self._now, until)
-            return None
-        self._out.popleft()
-        self._now = max(self._now, at)
-        return at, frame
-
-    def _due(self) -> Ns | None:
+    def _deadline(self) -> Ns | None:
         dues = [self._device.deadline]
         if self.application is not None:
             dues.append(self.application.deadline)
         return min((due for due in dues if due is not None), default=None)
 
+    def _expire(self) -> None:
+        self._device.expire(self.now())
+        if self.application is not None:
+            self.application.expire(self.now())
+
     def _drain(self) -> None:
-        """Take what the device sends and tells, until it has no more of either."""
         for _ in range(_MOST_TURNS):
             if not self._drain_once():
                 return
 
     def _drain_once(self) -> bool:
+        """Take what the device has; say whether its application may have made more of it."""
         has_more = False
-        for outgoing in self._device.transmit(self._now):
+        for outgoing in self._device.transmit(self.now()):
             packet = outgoing.packet
             kind = EtherType.IPV4 if packet[0] >> 4 == 4 else EtherType.IPV6
             frame = bytearray(ETHERNET.size)
             Ethernet(MACS[0], MACS[1], kind).pack_into(frame)
-            self._out.append((self._now + _DELAY, bytes(frame) + bytes(packet)))
+            self._sent(bytes(frame) + bytes(packet))
         for event in self._device.events():
             has_more = True
             if self.application is not None:

@@ -12,17 +12,17 @@ Behind eN are fd00:N::/64, 10.0.N.0/24 and fcbb:bb00:N::/48. The first frame mak
 from what was said up to then.
 """
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
 
-from netem.conform.endpoint import RefusedError, StageError, UnsupportedError
+from netem.conform.endpoint import RefusedError, UnsupportedError
 from netem.conform.notation import Value
 from netem.conform.sr_words import int_of
 from netem.conform.sw_words import PORTS, neighbour_mac, own_mac
+from netem.conform.virtual import VirtualTime, VirtualWire
 from netem.impair.model import Impairment
 from netem.switch.pipeline import Switch
 from netem.topology.plan import NodePlan, PortPlan
@@ -43,7 +43,6 @@ from transports.clock import MS, Ns, S
 
 _RATE = 100_000_000  # bit/s: a frame of 1000 bytes takes 80 us, a quantum 5.12 us
 _MTU = 9000
-_MOST_TURNS = 100_000  # at a look: more means a deadline that nothing changes
 _COUNTERS = {
     "Pkts": "packets", "DropPkts": "drops",
     "TrimPkts": "trimmed", "TrimSent": "sent", "TrimDrop": "refused",
@@ -151,46 +150,32 @@ class SwitchNode:
         """Hold nothing."""
 
 
-class SwitchWire:
+class SwitchWire(VirtualWire):
     """Frames to and from the switch, at the port that the MAC of its neighbour names."""
 
     patience: Ns = 1 * S
     quiet: Ns = 10 * MS
+    delay: Ns = 0  # a frame's time is when it leaves
 
     def __init__(self, node: SwitchNode) -> None:
+        super().__init__(VirtualTime())
         self._node = node
-        self._now: Ns = 0
-        self._out: deque[tuple[Ns, bytes]] = deque()
-
-    def now(self) -> Ns:
-        return self._now
-
-    def lateness(self) -> Ns:
-        return 0
 
     def send(self, frame: bytes) -> None:
         port = next(name for name in PORTS if neighbour_mac(name) == frame[6:12])
-        self._node.switch.receive(port, frame, self._now)
+        self._node.switch.receive(port, frame, self.now())
         self._drain()
 
-    def receive(self, until: Ns) -> tuple[Ns, bytes] | None:
-        switch = self._node.switch
-        for _ in range(_MOST_TURNS):
-            if self._out:
-                return self._out.popleft()
-            due = switch.deadline
-            if due is None or due > until:
-                self._now = max(self._now, until)
-                return None
-            self._now = max(self._now, due)
-            switch.expire(self._now)
-            self._drain()
-        raise StageError("simulator", f"the switch's deadline stays at {self._now} ns")
+    def _deadline(self) -> Ns | None:
+        return self._node.switch.deadline
+
+    def _expire(self) -> None:
+        self._node.switch.expire(self.now())
 
     def _drain(self) -> None:
-        for _, frame, meta in self._node.switch.transmit(self._now):
+        for _, frame, meta in self._node.switch.transmit(self.now()):
             if not meta.killed:
-                self._out.append((self._now, bytes(frame)))
+                self._sent(bytes(frame))
 
 
 def _plan(said: _Said) -> NodePlan:

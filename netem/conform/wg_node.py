@@ -1,11 +1,11 @@
 """A WireGuard gateway in the simulator: our tunnel with one peer, and what is behind it."""
 
 import random
-from collections import deque
 from collections.abc import Mapping
 
 from netem.conform.endpoint import UnsupportedError
 from netem.conform.notation import Value
+from netem.conform.virtual import VirtualTime, VirtualWire
 from netem.conform.wg_words import (
     NODE_KEY,
     NODE_PORT,
@@ -24,8 +24,6 @@ from transports.overlay.tunnel import Tunnel
 
 PEER_IP, NODE_IP = bytes((192, 0, 2, 1)), bytes((192, 0, 2, 2))
 _EPOCH: Ns = 1_767_225_600 * S
-_DELAY: Ns = 1_000
-_MOST_TURNS = 100_000
 _HEAD = 42  # Ethernet, IPv4, UDP
 
 
@@ -35,7 +33,7 @@ class WgNode:
     untold = frozenset({"completion", "COMM_EST", "SQ_DRAINED"})
 
     def __init__(self) -> None:
-        self.now: Ns = 10 * S
+        self.time = VirtualTime(10 * S)
         rng = random.Random(5)
         self.tunnel = Tunnel(TunnelConfig(), rng, rng.randbytes, epoch=_EPOCH)
         self.tunnel.set_private_key(PrivateKey(NODE_KEY))
@@ -95,51 +93,28 @@ def wrapped(payload: bytes, port: int) -> bytes:
     return framed(payload, (PEER_IP, port), (NODE_IP, NODE_PORT))
 
 
-class WgWire:
-    """Datagrams to and from the tunnel, in virtual time."""
+class WgWire(VirtualWire):
+    """Datagrams to and from the tunnel."""
 
     patience: Ns = 200 * S
     quiet: Ns = 100 * MS
 
     def __init__(self, node: WgNode) -> None:
+        super().__init__(node.time)
         self._node = node
-        self._out: deque[tuple[Ns, bytes]] = deque()
-
-    def now(self) -> Ns:
-        return self._node.now
-
-    def lateness(self) -> Ns:
-        return 0
 
     def send(self, frame: bytes) -> None:
         source = Endpoint(frame[26:30], int.from_bytes(frame[34:36]))
-        self._node.tunnel.receive(frame[_HEAD:], source, self._node.now)
+        self._node.tunnel.receive(frame[_HEAD:], source, self.now())
 
-    def receive(self, until: Ns) -> tuple[Ns, bytes] | None:
-        node = self._node
-        self._drain()
-        for _ in range(_MOST_TURNS):
-            if self._out:
-                break
-            due = node.tunnel.deadline
-            if due is None or due > until - _DELAY:
-                node.now = max(node.now, until)
-                return None
-            node.now = max(node.now, due)
-            node.tunnel.expire(node.now)
-            self._drain()
-        at, frame = self._out[0]
-        if at > until:
-            node.now = max(node.now, until)
-            return None
-        self._out.popleft()
-        node.now = max(node.now, at)
-        return at, frame
+    def _deadline(self) -> Ns | None:
+        return self._node.tunnel.deadline
+
+    def _expire(self) -> None:
+        self._node.tunnel.expire(self.now())
 
     def _drain(self) -> None:
-        node = self._node
-        for out in node.tunnel.transmit(node.now):
+        for out in self._node.tunnel.transmit(self.now()):
             to = out.destination
-            frame = framed(out.payload, (NODE_IP, NODE_PORT), (to.address, to.port))
-            self._out.append((node.now + _DELAY, frame))
-        node.take_events()
+            self._sent(framed(out.payload, (NODE_IP, NODE_PORT), (to.address, to.port)))
+        self._node.take_events()
