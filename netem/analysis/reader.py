@@ -21,7 +21,7 @@ class Captured(NamedTuple):
 
     number: int  # from 1, as `frame.number` in Wireshark
     at: Ns  # Unix time
-    port: str  # name of the interface, "h0:p0"; empty where the file has none
+    port: str  # name of the interface, "h0:p0"; empty where it has no such name
     frame: bytes
     original: int  # bytes on the wire
     remarks: tuple[str, ...] = ()  # comments, split into their phrases
@@ -48,16 +48,19 @@ def read_capture(file: BinaryIO) -> Iterator[Captured]:
 def read_as_far_as_possible(reader: CaptureReader) -> Iterator[Captured]:
     """Yield the same of a file that may be damaged: `reader.problem` says where it ended.
 
-    Only names like NODE:PORT count as ports: who else captures both ways at one interface.
     Raise NoCaptureError for what is no capture.
     """
     interfaces = reader.interfaces
     for number, at, where, frame, original, comment, packet in reader.records():
         one = interfaces[where]
         if one.link_type == pcapng.LINKTYPE_ETHERNET:
-            port = one.name if ":" in one.name else ""
             remarks = tuple(comment.split("; ")) if comment else ()
-            yield Captured(number, at, port, frame, original, remarks, packet)
+            yield Captured(number, at, _port(one.name), frame, original, remarks, packet)
+
+
+def _port(name: str) -> str:
+    """Return the name of an interface if it is a port's: others capture both ways at theirs."""
+    return name if ":" in name else ""
 
 
 def _read_pcapng(file: BinaryIO) -> Iterator[Captured]:
@@ -73,7 +76,7 @@ def _read_pcapng(file: BinaryIO) -> Iterator[Captured]:
         yield Captured(
             number,
             block.ts_ns,
-            block.interface.name,
+            _port(block.interface.name),
             block.data,
             block.original_length,
             tuple(phrase for text in block.comments for phrase in text.split("; ")),

@@ -102,6 +102,7 @@ class Judge:
         self.packets = packet.number
         self.roce.end()
         self._sections()
+        self._lost()
         self.findings.settle()
 
     def _sections(self) -> None:
@@ -119,6 +120,12 @@ class Judge:
                 f"{count} packets in later sections of the file are of flows that are seen at "
                 "other interfaces before: their bytes alone were judged, not their order"
             )
+            self.findings.warning(0, "", text)
+
+    def _lost(self) -> None:
+        """Say how much whoever captured could not keep, by his own count."""
+        if self.reader.dropped:
+            text = f"the capture says that it has lost {self.reader.dropped} packets"
             self.findings.warning(0, "", text)
 
     def _walk(self, packet: Packet, link_type: int) -> None:

@@ -7,6 +7,7 @@ is found is handed on by offsets: the bytes stay where they are.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from netem.topology.switch_plan import TrimPlan
 from wire.pcapng import LINKTYPE_ETHERNET
 
 _RAW = frozenset({12, 14, 101, 228, 229})
@@ -25,7 +26,7 @@ TAGS = 4
 
 
 # The DSCP of our switches for what they have trimmed, unless a lab says another.
-TRIMMED_DSCP = 12
+TRIMMED_DSCP = TrimPlan().dscp
 
 
 def is_trimmed(data: bytes, ip: int, udp: int) -> bool:

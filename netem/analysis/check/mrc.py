@@ -18,8 +18,9 @@ from collections import Counter
 from netem.analysis.check.findings import Finding, Findings, Severity
 from netem.analysis.check.link import is_trimmed
 from netem.analysis.check.packet import Packet
+from netem.analysis.check.requests import PSNS
 from netem.analysis.check.roce import LEAST, is_intact
-from netem.analysis.check.writes import PSNS, MrcFlow, Write
+from netem.analysis.check.writes import MrcFlow, Write
 from netem.analysis.records import Interface
 from wire.codec import DecodeError
 from wire.mrc import entropy

@@ -71,8 +71,10 @@ def report(judge: Judge) -> CheckReport:
         violations,
         findings.count(Severity.WARNING),
         judge.roce.unchecked + judge.mrc.unchecked,
-        [_summary(judge, flow) for flow in judge.roce.flows.values() if flow.packets]
-        + [_mrc_summary(judge, flow) for flow in judge.mrc.flows.values() if flow.packets],
+        [
+            *(_of_roce(judge, flow) for flow in judge.roce.flows.values() if flow.packets),
+            *(_of_mrc(judge, flow) for flow in judge.mrc.flows.values() if flow.packets),
+        ],
         sorted(findings.kept, key=lambda one: one.frame),
         sum(findings.counts.values()) - len(findings.kept),
     )
@@ -88,6 +90,8 @@ def _why(judge: Judge) -> str:
         f"{count} packets of link type {link_type}, which is not read here"
         for link_type, count in judge.unread.items()
     ]
+    if judge.roce.left_out:
+        told.append(f"{judge.roce.left_out} packets of more flows than are remembered")
     of_roce = judge.roce.packets + judge.mrc.packets
     if of_roce and judge.roce.unchecked + judge.mrc.unchecked >= of_roce:
         told.append("no packet is there to its end: no ICRC could be checked")
@@ -98,41 +102,41 @@ def _why(judge: Judge) -> str:
     return "; ".join(told)
 
 
-def _summary(judge: Judge, flow: Flow) -> FlowSummary:
+def _of_roce(judge: Judge, flow: Flow) -> FlowSummary:
+    said = flow.responses
+    return _summary(
+        judge, flow, flow.service, again=flow.requests.again, naks=said.naks, rnrs=said.rnrs,
+        cnps=flow.cnps,
+    )  # fmt: skip
+
+
+def _of_mrc(judge: Judge, flow: MrcFlow) -> FlowSummary:
+    return _summary(judge, flow, "MRC", again=flow.again, naks=flow.naks)
+
+
+def _summary(
+    judge: Judge,
+    flow: Flow | MrcFlow,
+    service: str,
+    *,
+    again: int,
+    naks: int,
+    rnrs: int = 0,
+    cnps: int = 0,
+) -> FlowSummary:
     return FlowSummary(
         str(ip_address(flow.source)),
         str(ip_address(flow.target)),
         flow.qp,
-        flow.service,
+        service,
         judge.reader.interfaces[flow.where].name,
         flow.first,
         flow.packets,
         flow.payload,
-        flow.requests.again,
-        flow.responses.naks,
-        flow.responses.rnrs,
-        flow.cnps,
-        flow.marked,
-        flow.damaged,
-        flow.killed,
-        flow.ended - flow.began,
-    )
-
-
-def _mrc_summary(judge: Judge, flow: MrcFlow) -> FlowSummary:
-    return FlowSummary(
-        str(ip_address(flow.source)),
-        str(ip_address(flow.target)),
-        flow.qp,
-        "MRC",
-        judge.reader.interfaces[flow.where].name,
-        flow.first,
-        flow.packets,
-        flow.payload,
-        flow.again,
-        flow.naks,
-        0,
-        0,
+        again,
+        naks,
+        rnrs,
+        cnps,
         flow.marked,
         flow.damaged,
         flow.killed,

@@ -6,7 +6,7 @@ Made from `wire.roce.opcodes`, which is the definition.
 from typing import NamedTuple
 
 from wire.mrc.opcodes import MrcOpcode
-from wire.roce.opcodes import OPCODES, Family, OpcodeInfo, Payload, Position, Service
+from wire.roce.opcodes import OPCODES, Family, OpcodeInfo, Position, Service
 
 # What a packet is to a connection.
 UNKNOWN, REQUEST, READ_RESPONSE, ACK, ATOMIC_ACK, DATAGRAM, CNP, OTHER, MRC = range(9)
@@ -23,8 +23,6 @@ class Row(NamedTuple):
     family: int
     position: int
     is_reliable: bool
-    has_reth: bool
-    payload: Payload | None
 
 
 _FAMILIES = {
@@ -64,12 +62,10 @@ def _row(info: OpcodeInfo) -> Row:
         _FAMILIES.get(info.family, 0),
         _POSITIONS.get(info.position, ONLY),
         info.service is Service.RC,
-        info.name.startswith(("WRITE_FIRST", "WRITE_ONLY", "READ_REQUEST")),
-        info.payload,
     )
 
 
-_NONE = Row(UNKNOWN, "", 0, 0, ONLY, False, False, None)
+_NONE = Row(UNKNOWN, "", 0, 0, ONLY, False)
 ROWS: list[Row] = [_row(OPCODES[code]) if code in OPCODES else _NONE for code in range(256)]
 for _opcode in MrcOpcode:
-    ROWS[_opcode] = Row(MRC, _opcode.name, 0, 0, ONLY, False, False, None)
+    ROWS[_opcode] = Row(MRC, _opcode.name, 0, 0, ONLY, False)

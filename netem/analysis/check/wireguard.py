@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from netem.analysis.check.findings import Findings
 from netem.analysis.check.keyring import KeyRing
 from netem.analysis.check.packet import Packet
+from transports.overlay.limits import REJECT_AFTER_MESSAGES
 from transports.overlay.noise import NONCE
 from wire.codec import DecodeError
 from wire.wireguard import (
@@ -31,7 +32,6 @@ _MOST = 1 << 14  # Ours: ends and indices; some 300 bytes each
 K = TypeVar("K")
 V = TypeVar("V")
 _WINDOW = 1 << 13  # counters below the newest that are remembered, as receivers do
-REJECT_AFTER = (1 << 64) - (1 << 13) - 1
 
 
 class _Counters:
@@ -134,7 +134,7 @@ class WireguardJudge:
         if counters.is_used(message.counter) and "duplicated" not in packet.comment:
             text = f"nonce {message.counter} used again for index {key[1]:#010x}"
             self._findings.violation(packet.number, "wg/D1", text)
-        if message.counter >= REJECT_AFTER:
+        if message.counter >= REJECT_AFTER_MESSAGES:
             text = f"counter {message.counter} is beyond what a key may be used for"
             self._findings.violation(packet.number, "wg/T5", text)
         cipher = self._ciphers.get(message.receiver_index)

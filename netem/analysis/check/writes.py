@@ -6,11 +6,11 @@ from itertools import islice
 from typing import NamedTuple, Self
 
 from netem.analysis.check.findings import Severity
+from netem.analysis.check.requests import PSNS
 from transports.clock import Ns
 from wire.mrc.opcodes import MrcOpcode
 from wire.mrc.packet import MrcPacket
 
-PSNS = 1 << 24
 REMEMBERED = 1 << 13  # Ours: packets, of some 300 bytes each
 _MOST_EVS = 1 << 13
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netem.analysis.reader import read_capture
+from netem.analysis.reader import read_as_far_as_possible, read_capture
+from netem.analysis.records import CaptureReader
 from wire import pcapng
 from wire.codec import DecodeError
 
@@ -85,3 +86,12 @@ def test_any_bytes_are_read_or_refused(data):
     except DecodeError:
         return
     assert records == []
+
+
+@pytest.mark.parametrize("name", ["eth0", "any", ""])
+def test_an_interface_where_both_ways_were_captured_is_no_port(name):
+    data = pcapng.section_header() + pcapng.interface_block(name)
+    data += pcapng.enhanced_packet(0, 5, b"x" * 60)
+    (strict,) = read(data)
+    (tolerant,) = read_as_far_as_possible(CaptureReader(io.BytesIO(data)))
+    assert strict.port == tolerant.port == ""
