@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from netem.export.config import ContainerConfig
 from netem.export.container import LOCK
 from netem.export.fitting import members
 from netem.host.coordinator import Coordinator
+from netem.host.events import ITEM_DONE, SETUP
 from netem.lab.finish import finish
 from netem.lab.job import Outcome
 from netem.lab.run import trouble
@@ -98,7 +99,7 @@ class _Run:
         self._plan = plan
         self._shared = shared
         self._coordinator = Coordinator(plan)
-        self._clients: list[NodeClient] = []
+        self._clients: dict[str, NodeClient] = {}
         self._over = trio.Event()
         self._stopping = False
         self._events = open_log(folder, has_samples=plan.sample is not None)
@@ -133,7 +134,7 @@ class _Run:
                 if not self._over.is_set():
                     self._fail(f"{error}; what it said: docker compose logs {name}")
                 return
-            self._clients.append(client)
+            self._clients[name] = client
 
     async def _reach(self, stack: AsyncExitStack, name: str, limit: float) -> NodeClient:
         """Connect to a member when it is there; NodeGoneError when that takes too long."""
@@ -146,7 +147,7 @@ class _Run:
                     raise
 
     async def _follow(self, nursery: trio.Nursery) -> None:
-        for client in self._clients:
+        for client in self._clients.values():
             nursery.start_soon(self._listen, client)
         started = time.monotonic_ns() + START_DELAY_NS
         await self._tell_all("start", at=started)
@@ -166,12 +167,19 @@ class _Run:
             details.pop("node", None)
             self._events.add(at, client.node, kind, details)
             self._events.flush()
-            if kind == "item_done":
+            if kind == ITEM_DONE:
                 released = self._coordinator.item_done(details["flow"], details["item"])
                 self._look_whether_done()
                 await self._release(released)
+            elif kind == SETUP:
+                await self._pass_on(client.node, details)
         if not self._stopping:
             self._fail(f"{client.node} ended; what it said: docker compose logs {client.node}")
+
+    async def _pass_on(self, speaker: str, said: Mapping[str, Any]) -> None:
+        """Carry what one end of a flow says to the node of the other."""
+        for name in self._coordinator.ends(said["flow"]) - {speaker}:
+            await self._call(self._clients[name], "hear", said)
 
     async def _release(self, items: Sequence[int]) -> None:
         for item in items:
@@ -182,21 +190,23 @@ class _Run:
             self._over.set()
 
     async def _tell_all(self, do: str, **fields: int) -> None:
-        for client in self._clients:
-            try:
-                await client.call(do, **fields)
-            except ControlError as error:
-                if not self._stopping:
-                    self._fail(str(error))
+        for client in self._clients.values():
+            await self._call(client, do, fields)
+
+    async def _call(self, client: NodeClient, do: str, fields: Mapping[str, Any]) -> None:
+        try:
+            await client.call(do, **fields)
+        except ControlError as error:
+            if not self._stopping:
+                self._fail(str(error))
 
     async def _stop_all(self) -> None:
         """Stop all members: also those that were there when another was waited for in vain."""
         self._stopping = True
-        reached = {client.node for client in self._clients}
         async with trio.open_nursery() as stops:
-            for client in self._clients:
+            for client in self._clients.values():
                 stops.start_soon(self._stop, client)
-            for name in set(members(self._plan)) - reached:
+            for name in set(members(self._plan)) - self._clients.keys():
                 stops.start_soon(self._stop_unreached, name)
 
     async def _stop_unreached(self, name: str) -> None:
