@@ -125,13 +125,8 @@ def _asked(
     from netem.lab.find import find
 
     found = find(lab)
-    changes = options.parse_overrides(overrides)
-    if seed is not None:
-        changes["seed"] = str(seed)
-    if dilation is not None:
-        changes["dilation"] = dilation
-    chosen = None if nodes is None else tuple(name for name in nodes.split(",") if name)
-    source = Source(f"../{LAB}", found.name, changes, chosen)
+    changes = options.asked_changes(overrides, seed, dilation)
+    source = Source(f"../{LAB}", found.name, changes, options.asked_nodes(nodes))
     plan = planned(found.text, source, form)
     options.say_remarks(plan)
     return found.text, source, plan

@@ -156,6 +156,23 @@ def json_option(command: Callable[..., R]) -> Callable[..., R]:
     )
 
 
+def asked_changes(
+    overrides: tuple[str, ...], seed: int | None, dilation: str | None
+) -> dict[str, str]:
+    """Return the keys of a lab file that the flags of `lab_options` change."""
+    changes = parse_overrides(overrides)
+    if seed is not None:
+        changes["seed"] = str(seed)
+    if dilation is not None:
+        changes["dilation"] = dilation
+    return changes
+
+
+def asked_nodes(nodes: str | None) -> tuple[str, ...] | None:
+    """Return what --nodes names; None where it is not given."""
+    return None if nodes is None else tuple(name for name in nodes.split(",") if name)
+
+
 def make_plan(
     lab: str,
     overrides: tuple[str, ...] = (),
@@ -171,14 +188,10 @@ def make_plan(
     """
     source = find(lab)
     changes: dict[str, object] = {"defaults.host.stack": "kernel"} if entered else {}
-    changes |= parse_overrides(overrides)
-    if seed is not None:
-        changes["seed"] = str(seed)
-    if dilation is not None:
-        changes["dilation"] = dilation
+    changes |= asked_changes(overrides, seed, dilation)
     loaded = load_lab(source.text, name_hint=source.name, overrides=changes)
-    if nodes is not None:
-        loaded = subset(loaded, [name for name in nodes.split(",") if name])
+    if (chosen := asked_nodes(nodes)) is not None:
+        loaded = subset(loaded, chosen)
     return plan_lab(loaded), source
 
 

@@ -4,16 +4,18 @@ containerlab names interfaces as the topology says, gives its containers all rig
 the links when they run already: a node sets its own kernel parameters, and waits for its ports.
 """
 
-from typing import TypeAlias
-
-from netem.export.config import CAPTURES, SHARED, ContainerConfig, Source
+from netem.export.config import (
+    CAPTURES,
+    LAB,
+    SHARED,
+    ContainerConfig,
+    Source,
+    Tree,
+    command,
+)
 from netem.export.fitting import JUDGE, members
 from netem.export.places import cables
 from netem.topology.plan import Plan
-
-Tree: TypeAlias = dict[str, object]
-
-LAB = "/lab"
 
 
 def configs(plan: Plan, source: Source) -> dict[str, ContainerConfig]:
@@ -30,12 +32,9 @@ def configs(plan: Plan, source: Source) -> dict[str, ContainerConfig]:
 
 def clab(plan: Plan, image: str) -> Tree:
     """Return the topology of a contained plan, as what YAML is to be made of."""
-    nodes = {
-        label(name): {"cmd": f"node --config {LAB}/config/{label(name)}.json"}
-        for name in members(plan)
-    }
+    nodes = {label(name): {"cmd": " ".join(command(label(name)))} for name in members(plan)}
     judge = {
-        "cmd": f"node --config {LAB}/config/{JUDGE}.json",
+        "cmd": " ".join(command(JUDGE)),
         "binds": [*_binds(), f"./captures:{CAPTURES}"],
     }
     return {

@@ -6,17 +6,21 @@ from Compose 2.36 and engine 28.1 on, and refused before: it is there when asked
 
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
-from typing import TypeAlias
 
-from netem.export.config import CAPTURES, SHARED, ContainerConfig, Source
+from netem.export.config import (
+    CAPTURES,
+    LAB,
+    SHARED,
+    ContainerConfig,
+    Source,
+    Tree,
+    command,
+)
 from netem.export.fitting import JUDGE, members
 from netem.export.interfaces import parameters
 from netem.export.places import DEFAULT_SUBNET, Network, networks
 from netem.topology.plan import NodePlan, Plan
 
-Tree: TypeAlias = dict[str, object]
-
-LAB = "/lab"  # in each container: the folder of the compose file, to be read only
 TUN = "/dev/net/tun:/dev/net/tun"
 HEALTH_INTERVAL = "2s"
 HEALTH_RETRIES = 30
@@ -54,7 +58,7 @@ def compose(
     }
     services[JUDGE] = {
         "image": image,
-        "command": _command(JUDGE),
+        "command": command(JUDGE),
         "depends_on": list(members(plan)),
         "network_mode": "none",
         "stop_grace_period": STOP_GRACE,
@@ -71,7 +75,7 @@ def _member(plan: Plan, name: str, node: NodePlan | None, image: str) -> Tree:
     """Return a service without its networks. Nothing is privileged."""
     service: Tree = {
         "image": image,
-        "command": _command(name),
+        "command": command(name),
         "cap_drop": ["ALL"],
         "cap_add": ["NET_ADMIN", "NET_RAW"],
         "sysctls": {
@@ -87,10 +91,6 @@ def _member(plan: Plan, name: str, node: NodePlan | None, image: str) -> Tree:
     if node is not None and (node.tunnel is not None or node.stack != "none"):
         service["devices"] = [TUN]
     return service
-
-
-def _command(name: str) -> list[str]:
-    return ["node", "--config", f"{LAB}/config/{name}.json"]
 
 
 def _volumes() -> list[str]:

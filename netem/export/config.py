@@ -5,6 +5,7 @@ or a size there runs the changed lab with the next `up`, without exporting it an
 """
 
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -15,8 +16,17 @@ from netem.topology.plan import Plan
 from netem.topology.planner import plan_lab
 from netem.topology.subset import subset
 
+LAB = "/lab"  # in each container: the exported folder, to be read only
 SHARED = "/run/fabriclab"  # of all containers of a lab: control sockets, spools
 CAPTURES = "/captures"  # of the judge, a folder of the host: run folders
+
+
+Tree: TypeAlias = dict[str, object]  # what YAML is to be made of
+
+
+def command(config: str) -> list[str]:
+    """Return the words that a container is started with, by the name of its config file."""
+    return ["node", "--config", f"{LAB}/config/{config}.json"]
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
