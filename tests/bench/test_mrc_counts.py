@@ -9,6 +9,8 @@ import pytest
 
 from tests.bench.test_roce_counts import calls
 from tests.transports.mrc.world import World
+from transports.mrc.overtaking import Overtaking
+from transports.mrc.scoreboard import Scoreboard
 from transports.roce.completion import WorkCompletion
 
 BATCH = 64  # frames of a host's turn
@@ -89,3 +91,16 @@ def test_nothing_stays_of_packets_that_were_carried():
             gc.collect()
             alive.append(len(gc.get_objects()))
     assert alive[1] - alive[0] < 10
+
+
+@pytest.mark.parametrize("behind", [64, 256])
+def test_what_is_behind_a_hole_is_looked_at_once_for_each_sack(behind):
+    """However many of them it acknowledges: else few paths and a large window cost dearly."""
+    board, overtaking = Scoreboard(0), Overtaking()
+    sent = [board.send(None, 0, 1024, 7, 0, 0) for _ in range(1 + behind)]
+    for each in sent:
+        overtaking.sent(each)
+    arrived = sent[1:33]
+    for each in arrived:
+        each.is_acked = True
+    assert calls(lambda: overtaking.acknowledged(arrived)) < 4 * behind

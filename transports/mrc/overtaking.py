@@ -34,7 +34,8 @@ class Overtaking:
 
     def acknowledged(self, new: Iterable[Sent]) -> None:
         """Take note of what a SACK acknowledged."""
-        queues = self._queues
+        queues, newest = self._queues, self._newest
+        grown: set[int] = set()
         for sent in new:
             if sent.transmissions != 1:
                 continue  # nobody knows which of them arrived
@@ -47,11 +48,12 @@ class Overtaking:
                     break
                 queue.popleft()
             if queue and queue[0][0] < sent.order:
-                self._suspects.add(sent.ev)
-                # Later they are looked at for each SACK: no more of them than there must be.
-                queues[sent.ev] = deque(entry for entry in queue if not _is_over(entry))
-                newest = self._newest
+                grown.add(sent.ev)
                 newest[sent.ev] = max(newest.get(sent.ev, 0), sent.order)
+        # They are looked at for each SACK: no more of them than there must be.
+        for ev in grown:
+            queues[ev] = deque(entry for entry in queues[ev] if not _is_over(entry))
+        self._suspects |= grown
 
     def lost(self, board: Scoreboard, cack: int, base: int, bitmap: int) -> list[Sent]:
         """Return what rule L2 infers from one SACK, which was acknowledged before."""

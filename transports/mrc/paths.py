@@ -209,9 +209,9 @@ class Paths:
         return None
 
     def next_good(self, now: Ns, room: int | None) -> int | None:
-        """Return what `next_ev` would for new data, where the rotation is at a good EV.
+        """Return what `next_ev` would for new data, where the rotation comes to a good EV.
 
-        None where it is not, or at its end; nothing has changed then.
+        None where it first comes to one to skip, or to its end; nothing has changed then.
         """
         # bench: mrc. Most packets find their EV so.
         slots, mask, position = self._slots, self._mask, self._position
@@ -221,11 +221,12 @@ class Paths:
             position += 1
             if path is None or not path.bit & live:
                 continue
-            if path.state is not EvState.GOOD:
+            if path.state is EvState.GOOD:
+                self._position = position
+                self._now = now
+                return path.ev
+            if path.state is EvState.SKIP:  # to pass it over is a turn less for it
                 return None
-            self._position = position
-            self._now = now
-            return path.ev
         return None
 
     def _walk(self, live: int, excluding: Container[int]) -> int | None:

@@ -1,6 +1,7 @@
 """The EV engine: rotation, penalties, retirement, recovery. mrc-emu/1, 12.9."""
 
 from collections import Counter
+from copy import deepcopy
 from random import Random
 
 import pytest
@@ -454,6 +455,50 @@ def test_after_any_history_bad_paths_and_dead_planes_carry_nothing(seed):
         assert sum(each & 7 == 2 for each in engine.active) == 4
         spares = {each for each, state in engine.states() if state is SPARE}
         assert not spares & set(engine.active)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_short_way_to_an_ev_is_that_of_the_rotation(seed):
+    """Whatever happened, `next_good` gives what `next_ev` gives, or changes nothing."""
+    rng = Random(seed)
+    evs = [ev(plane, hop0) for plane in range(4) for hop0 in range(8)]
+    engine = Paths(PathsConfig(tuple(evs[::2]), tuple(evs[1::2])), rng)
+    found = 0
+    for now in range(0, 300 * R, 3 * R):
+        happen(engine, rng, evs, now)
+        engine.set_ports(rng.choice([engine.live_planes, 15]), now)
+        take(engine, rng.randrange(100))
+        room = rng.choice([None, rng.randrange(16)])
+        before, twin = deepcopy(engine), deepcopy(engine)
+        short = engine.next_good(now, room)
+        found += short is not None
+        if short is None:
+            assert take_all(engine) == take_all(before)
+        else:
+            assert short == twin.next_ev(now, (), room)
+            assert take_all(engine) == take_all(twin)
+    assert found > 20
+
+
+def take_all(engine):
+    """Return what comes next, which tells all that the rotation knows."""
+    engine = deepcopy(engine)
+    return take(engine, 40), [*engine.states()]
+
+
+def test_the_short_way_passes_over_what_is_retired():
+    """It ends with the rotation, and there alone: once in three of four paths."""
+    engine = paths(FOUR, ())
+    engine.on_lost(A, LossRule.L4, 0, 0)
+    assert engine.state_of(A) is BAD
+    taken = []
+    ends = 0
+    for _ in range(60):
+        short = engine.next_good(0, None)
+        ends += short is None
+        taken.append(engine.next_ev(0) if short is None else short)
+    assert Counter(taken) == {B: 20, C: 20, D: 20}
+    assert ends <= 21
 
 
 def test_a_packet_costs_the_same_with_256_evs_as_with_16():
