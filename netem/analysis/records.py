@@ -197,7 +197,7 @@ class CaptureReader:
                 return
 
     def _stop(self, pos: int, why: str) -> None:
-        self.problem = f"the file ends at byte {self.consumed + pos} with {why}"
+        self.problem = f"the file ends at byte {self.consumed + pos}: {why}"
 
     def _interface(self, order: _Order, body: bytes) -> None:
         if len(body) < 8 or len(self.interfaces) >= pcapng.MAX_INTERFACES:

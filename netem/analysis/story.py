@@ -245,8 +245,8 @@ def _completes(answer: Packet, subject: Packet, sent: Sequence[Packet]) -> bool:
 
 
 def _completion_clause(answer: Packet) -> str:
-    if answer.text.startswith("SACK"):
-        return "mrc/P8"
+    if _is_mrc(answer):
+        return "mrc/P8" if answer.text.startswith("SACK") else "mrc/Q5"
     if answer.name.startswith("READ_RESPONSE"):
         return "roce/Q25"
     return "roce/Q7" if answer.name == "ACK" else "roce/R32"

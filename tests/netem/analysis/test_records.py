@@ -124,8 +124,7 @@ def test_a_block_that_cannot_be_ends_it_with_the_place(three):
     reader, records = read(three[:at] + pack("<I", 7) + three[at + 4 :])
     assert len(records) == 1
     assert (
-        reader.problem
-        == f"the file ends at byte {at - 4} with a block of 7 bytes, which cannot be"
+        reader.problem == f"the file ends at byte {at - 4}: a block of 7 bytes, which cannot be"
     )
 
 

@@ -10,6 +10,9 @@ from netem.analysis.ladder import RowKind, between, ladder
 from netem.analysis.story import Wanted
 from netem.analysis.told import tell
 from netem.conform.clauses import clauses
+from tests.netem.analysis.check.conftest import file_of
+from tests.netem.analysis.check.test_mrc import Mrc
+from tests.netem.conftest import QP
 from wire.roce.bth import Bth
 from wire.roce.eths import Aeth
 from wire.roce.opcodes import Opcode
@@ -102,6 +105,17 @@ def test_a_read_is_complete_with_its_response_and_not_with_an_ack_beyond(make, c
     rows.append((3, "h1:p0", make.answer_read(0x20, b"data")))
     told = tell(capture(*rows), Wanted(psn=0x20))
     assert (told.story.is_complete, told.story.lines[-1].clause) == (True, "roce/Q25")
+
+
+@pytest.mark.parametrize(("how", "clause"), [("ack", "mrc/Q5"), ("sack", "mrc/P8")])
+def test_what_completes_a_packet_of_mrc_cites_mrc(how, clause, tmp_path):
+    """A transport ACK is named as in RoCE, and is not of its clauses."""
+    talk = Mrc(None, QP).message()
+    talk = talk.ack(2) if how == "ack" else talk.sack(2)
+    path = tmp_path / "lab.pcapng"
+    path.write_bytes(file_of(talk.rows))
+    told = tell(path, Wanted())
+    assert (told.story.is_complete, told.story.lines[-1].clause) == (True, clause)
 
 
 def test_what_nobody_can_tell_is_not_guessed(make, capture):
