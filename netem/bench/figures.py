@@ -4,8 +4,13 @@ Absolute figures are the machine's and the moment's; the ratio is what travels.
 """
 
 import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
+
+Ours = TypeVar("Ours")
+Other = TypeVar("Other")
 
 SCHEMA_VERSION = 1
 NAME = re.compile("[a-z0-9]+(-[a-z0-9]+)*")  # also in the schema
@@ -76,3 +81,10 @@ def report(found: list[Benchmark | Table]) -> Report:
         if isinstance(b, Benchmark)
     ]
     return Report(SCHEMA_VERSION, rows, [one for one in found if isinstance(one, Table)])
+
+
+def median_by(
+    rounds: Sequence[tuple[Ours, Other]], ratio: Callable[[Ours, Other], float]
+) -> tuple[Ours, Other]:
+    """Return what was measured together in the round whose ratio is the median."""
+    return sorted(rounds, key=lambda pair: ratio(*pair))[len(rounds) // 2]

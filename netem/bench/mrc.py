@@ -10,20 +10,18 @@ updates, which go by time, take part: what a host can do is measured, and not NS
 the host is at the moment.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping
+from operator import truediv
+from typing import NamedTuple
 
 from netem.bench.ceilings import frames_and_cost
-from netem.bench.figures import Benchmark, Ceiling, Table
+from netem.bench.figures import Benchmark, Ceiling, Table, median_by
 from netem.bench.rc import run_lab
 from netem.topology.load import load_lab
 from netem.topology.mtu import mtu_sum
 from netem.topology.plan import Plan
 from netem.topology.planner import plan_lab
 from transports.clock import S
-
-Ours = TypeVar("Ours")
-Other = TypeVar("Other")
 
 MTU = 4096
 PLANES = 4
@@ -95,11 +93,11 @@ def mrc_write() -> Iterator[Benchmark]:
     """Spray over four planes without a switch, beside a bare AF_PACKET loop over one."""
     plan = plan_of()
     rounds = [(run_of(plan), frames_and_cost(plan, FRAME)) for _ in range(ROUNDS)]
-    ours, (bare, _) = _median(rounds, lambda ours, bare: ours.rate / bare[0])
+    ours, (bare, _) = median_by(rounds, lambda ours, bare: ours.rate / bare[0])
     yield Benchmark(
         "mrc-write-4096", ours.rate, "packets/s", Ceiling("bare AF_PACKET loop", bare)
     )
-    ours, (_, cost) = _median(rounds, lambda ours, bare: bare[1] / ours.cost)
+    ours, (_, cost) = median_by(rounds, lambda ours, bare: bare[1] / ours.cost)
     yield Benchmark(
         "mrc-write-4096-cpu", 1 / ours.cost, "packets/s of a processor",
         Ceiling(f"bare AF_PACKET loop, its busier end; {WALL} {_told(ours)}", 1 / cost),
@@ -110,7 +108,7 @@ def mrc_switch() -> Iterator[Benchmark | Table]:
     """Do the same through one switch in each plane; say who the wall is."""
     through, direct = plan_of(switched=True), plan_of()
     rounds = [(run_of(through), run_of(direct)) for _ in range(ROUNDS)]
-    ours, other = _median(rounds, lambda ours, other: ours.rate / other.rate)
+    ours, other = median_by(rounds, lambda ours, other: ours.rate / other.rate)
     yield Benchmark(
         "mrc-write-4096-switched", ours.rate, "packets/s",
         Ceiling(f"ours without switches; {WALL} {_told(ours)}", other.rate),
@@ -125,7 +123,7 @@ def mrc_paths() -> Iterator[Benchmark]:
     many, few = plan_of(paths=256), plan_of(paths=16)
     rounds = [(run_of(many), run_of(few)) for _ in range(ROUNDS)]
     cost = [(sum(a.used.values()), sum(b.used.values())) for a, b in rounds]
-    value, ceiling = _median(cost, lambda a, b: a / b)
+    value, ceiling = median_by(cost, truediv)
     yield Benchmark(
         "mrc-write-4096-256-evs", value * 1e6, "us",
         Ceiling("ours with 16 EVs (lower is better)", ceiling * 1e6),
@@ -146,12 +144,12 @@ def mrc_loss() -> Iterator[Benchmark]:
             plan_of(paths=paths, loss=loss, trimming=False) for loss in ("1%", "0.0001%")
         )
         rounds = [(run_of(lossy), run_of(clean)) for _ in range(ROUNDS)]
-        ours, other = _median(rounds, lambda ours, other: ours.rate / other.rate)
+        ours, other = median_by(rounds, lambda ours, other: ours.rate / other.rate)
         yield Benchmark(
             f"mrc-write-4096-loss{name}", ours.rate, "packets/s",
             Ceiling("ours without loss", other.rate),
         )  # fmt: skip
-        ours, other = _median(rounds, lambda ours, other: other.cost / ours.cost)
+        ours, other = median_by(rounds, lambda ours, other: other.cost / ours.cost)
         yield Benchmark(
             f"mrc-write-4096-loss{name}-cpu", 1 / ours.cost, "packets/s of a processor",
             Ceiling(f"ours without loss; {WALL} {_told(ours)}", 1 / other.cost),
@@ -160,10 +158,3 @@ def mrc_loss() -> Iterator[Benchmark]:
 
 def _told(run: Run) -> str:
     return f"{run.wall}: {run.cost * 1e6:.1f} us"
-
-
-def _median(
-    rounds: list[tuple[Ours, Other]], ratio: Callable[[Ours, Other], float]
-) -> tuple[Ours, Other]:
-    """Return the pair whose ratio is the median."""
-    return sorted(rounds, key=lambda pair: ratio(*pair))[len(rounds) // 2]

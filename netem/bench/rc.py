@@ -2,10 +2,11 @@
 
 import tempfile
 from collections.abc import Iterator
+from operator import truediv
 from pathlib import Path
 
 from netem.bench.ceilings import frames_per_second, trains_per_second
-from netem.bench.figures import Benchmark, Ceiling
+from netem.bench.figures import Benchmark, Ceiling, median_by
 from netem.capture.runfolder import RunFolder
 from netem.lab.run import run
 from netem.topology.load import load_lab
@@ -52,7 +53,7 @@ def rc_datagram() -> Iterator[Benchmark]:
             (goodput(run_plan(plan)), trains_per_second(plan, mtu + ROCE_OVERHEAD) * 8)
             for _ in range(ROUNDS)
         ]
-        value, ceiling = _median(pairs)
+        value, ceiling = median_by(pairs, truediv)
         yield Benchmark(
             f"rc-write-{mtu}-datagram",
             value,
@@ -72,7 +73,7 @@ def rc_frame() -> Iterator[Benchmark]:
             )
             for _ in range(ROUNDS)
         ]
-        value, ceiling = _median(pairs)
+        value, ceiling = median_by(pairs, truediv)
         yield Benchmark(
             f"rc-write-{mtu}-frame" + ("-captured" if capture == "all" else ""),
             value,
@@ -91,7 +92,7 @@ def rc_many() -> Iterator[Benchmark]:
         few = plan_of(mode, 1024, "read", 1024, MESSAGES, timeout=_PATIENCE)
         many = plan_of(mode, 1024, "read", 1024, MESSAGES // QPS, qps=QPS, timeout=_PATIENCE)
         pairs = [(messages_per_second(many), messages_per_second(few)) for _ in range(ROUNDS)]
-        value, ceiling = _median(pairs)
+        value, ceiling = median_by(pairs, truediv)
         yield Benchmark(
             f"rc-read-1024-{mode}-{QPS}-qps",
             value,
@@ -104,11 +105,6 @@ def messages_per_second(plan: Plan) -> float:
     """Return the messages of all flows of a lab that begin together, by the slowest of them."""
     flows = run_flows(plan)
     return sum(flow.completed for flow in flows) / max(flow.duration or 1 for flow in flows) * S
-
-
-def _median(pairs: list[tuple[float, float]]) -> tuple[float, float]:
-    """Return the pair whose ratio is the median."""
-    return sorted(pairs, key=lambda pair: pair[0] / pair[1])[len(pairs) // 2]
 
 
 def goodput(flow: FlowResult) -> float:

@@ -3,8 +3,9 @@
 import heapq
 import time
 from collections.abc import Iterator
+from operator import truediv
 
-from netem.bench.figures import Benchmark, Ceiling
+from netem.bench.figures import Benchmark, Ceiling, median_by
 from netem.capture.sink import NoSink
 from netem.sim import world
 from netem.topology.load import load_lab
@@ -32,7 +33,7 @@ def sim() -> Iterator[Benchmark]:
     """
     plan = clos(t0=4, t1=4, hosts=4, count=32)
     pairs = [(hops_per_second(plan), events_per_second()) for _ in range(ROUNDS)]
-    value, ceiling = sorted(pairs, key=lambda pair: pair[0] / pair[1])[ROUNDS // 2]
+    value, ceiling = median_by(pairs, truediv)
     yield Benchmark(
         "sim-clos-16-hosts",
         value,

@@ -1,8 +1,9 @@
 """One run of an experiment in virtual time: the lab, a seed, and what is kept of it."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from netem.capture.sink import NoSink
 from netem.experiments.crossing import Harmed, harmed, spares
 from netem.experiments.model import LABS, ExperimentError, Variant
 from netem.host.metrics import Figures, of_fabric, of_flows
@@ -10,6 +11,7 @@ from netem.host.verdict import evaluate
 from netem.sim.world import SimEvent, SimOutcome, run
 from netem.topology.errors import LabError
 from netem.topology.load import load_lab
+from netem.topology.names import is_of
 from netem.topology.outcome import FlowReport, FlowResult, Verdict
 from netem.topology.plan import Plan
 from netem.topology.planner import plan_lab
@@ -46,19 +48,8 @@ class Record(NamedTuple):
 
     def figures(self, flow: str | None) -> Figures:
         """Return the metrics that labs may expect, of all flows or of some."""
-        flows = [
-            one
-            for one in self.flows
-            if flow is None or one.flow == flow or one.flow.startswith(f"{flow}/")
-        ]
+        flows = [one for one in self.flows if is_of(one.flow, flow)]
         return of_flows(flows, self.ends) | self.fabric
-
-
-class Nowhere:
-    """No frame is recorded."""
-
-    def record(self, *what: Any, **more: Any) -> None:  # noqa: ANN401 (of no interest)
-        del what, more
 
 
 def plan_of(variant: Variant, seed: int) -> Plan:
@@ -74,7 +65,7 @@ def plan_of(variant: Variant, seed: int) -> Plan:
 def conduct(variant: Variant, seed: int) -> Record:
     """Run a lab in the simulator."""
     plan = plan_of(variant, seed)
-    return record_of(plan, variant.name, run(plan, Nowhere()))
+    return record_of(plan, variant.name, run(plan, NoSink()))
 
 
 def record_of(plan: Plan, name: str, outcome: SimOutcome) -> Record:

@@ -30,6 +30,7 @@ from netem.experiments.conduct import Record
 from netem.experiments.model import ExperimentError, Measure, window
 from netem.topology import units
 from netem.topology.expectations import METRICS, RATES, SHARES, TIMES
+from netem.topology.names import is_of
 from netem.topology.outcome import SAMPLE
 from transports.clock import Ns, S
 
@@ -131,7 +132,7 @@ def sent(record: Record, flow: str) -> Course:
     rows = (
         (row.at, (row.node, row.fields["qp"]), int(row.fields["bytes"]))
         for row in record.events
-        if row.event == SAMPLE and str(row.fields.get("flow", "")).startswith(flow)
+        if row.event == SAMPLE and is_of(str(row.fields.get("flow", "")), flow)
     )
     return Course(rows, record.sample)
 
@@ -145,7 +146,7 @@ def _gap(record: Record, what: Measure, span: _Span) -> float | None:
         flows = {
             flow.flow
             for flow in record.flows
-            if flow.target == host and (what.flow is None or flow.flow.startswith(what.flow))
+            if flow.target == host and is_of(flow.flow, what.flow)
         }
         ends = [one for one in record.ends if one.flow in flows and one.role == "requester"]
         starts = [one.started or 0 for one in ends]
@@ -192,17 +193,13 @@ def _lost_in(record: Record, what: Measure, span: _Span) -> float | None:
 
 def _latency(record: Record, what: Measure, span: _Span) -> float | None:
     del span
-    flows = [f for f in record.flows if what.flow is None or f.flow.startswith(what.flow)]
+    flows = [f for f in record.flows if is_of(f.flow, what.flow)]
     each = [f.duration / f.completed / 2 for f in flows if f.duration and f.completed]
     return sum(each) / len(each) if each else None
 
 
 def _goodputs(record: Record, what: Measure) -> Sequence[float]:
-    return [
-        flow.goodput or 0.0
-        for flow in record.flows
-        if what.flow is None or flow.flow == what.flow or flow.flow.startswith(f"{what.flow}/")
-    ]
+    return [flow.goodput or 0.0 for flow in record.flows if is_of(flow.flow, what.flow)]
 
 
 def _spread(record: Record, what: Measure, span: _Span) -> float | None:

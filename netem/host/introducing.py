@@ -18,7 +18,7 @@ from typing import Literal
 
 from netem.host.events import SETUP, Chronicle
 from netem.topology.plan import MrcPlan, MrcTemplate, QpPlan
-from transports.clock import Ns
+from transports.clock import Ns, S
 from transports.mrc.attributes import Peer, QpState
 from transports.mrc.qp import QueuePair
 from transports.mrc.setup import (
@@ -121,7 +121,9 @@ class Introducing:
         if self.deadline is None or now < self._due:
             return
         for end in tuple(self._open.values()):
-            end.setup.refuse("the other end did not answer within 5 s of the wall's clock")
+            end.setup.refuse(
+                f"the other end did not answer within {TIMEOUT // S} s of the wall's clock"
+            )
             self._attend(end, now)
 
 

@@ -2,8 +2,7 @@
 
 RC has a device for each port; MRC has one for all of them, since a queue pair sends over every
 plane. `MrcNic` joins it to the ports, by the plane that a packet says, and `MrcEnd` is one of
-its queue pairs, as the two ends of a flow use it. What is told is in
-`mrc_events`.
+its queue pairs, as the two ends of a flow use it. What is told is in `mrc_events`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,17 +16,18 @@ from netem.host.mrc_wire import encapsulation_of, qp_config, wire_options
 from netem.host.port import HostPort
 from netem.host.queues import Line, Queues
 from netem.impair.departure import FrameMeta
+from netem.topology.names import plane_of
 from netem.topology.outcome import FlowReport
 from netem.topology.plan import MrcPlan, NodePlan, QpPlan
 from transports.clock import Ns
-from transports.mrc.attributes import MAX_PLANES, Peer, QpState
+from transports.mrc.attributes import Peer, QpState
 from transports.mrc.device import Device, DeviceConfig
 from transports.mrc.events import Retransmitted
 from transports.mrc.flows import Flow
 from transports.mrc.frames import PlainIpv6
 from transports.mrc.nscc import NsccConfig, NsccEvent
 from transports.mrc.paths import LossRule, PathsConfig
-from transports.mrc.profiles import LAYOUTS
+from transports.mrc.profiles import LAYOUTS, MAX_PLANES
 from transports.mrc.qp import QpStats, QueuePair
 from transports.mrc.srv6 import Srv6
 from transports.roce.psn import MASK
@@ -90,7 +90,7 @@ class MrcNic:
         self._ports: dict[int, HostPort] = {}
         addresses: list[bytes | None] = [None] * MAX_PLANES
         for port in node.ports:
-            plane, ip = int(port.name[1:]), port.ipv6 or port.ipv4
+            plane, ip = plane_of(port.name), port.ipv6 or port.ipv4
             if plane < MAX_PLANES and ip is not None:
                 addresses[plane] = ip_address(ip).packed
                 self._ports[plane] = ports[port.name]
@@ -197,15 +197,13 @@ class MrcNic:
             framed = ports[plane].framed(packet, meta, now)
             if framed is None:
                 continue
-            if has_lines:
-                queues.sent(plane, len(framed[1]), now)
-                if queues.full:
-                    device.room = ~queues.full
+            if has_lines and queues.sent(plane, len(framed[1]), now):
+                device.room = ~queues.full
             yield framed
 
     def set_carrier(self, port: str, is_up: bool, now: Ns) -> None:
         """Take note that the link of a port has lost its carrier, or got it."""
-        plane = int(port[1:])
+        plane = plane_of(port)
         if plane in self._ports:
             self.device.set_port(plane, now, up=is_up)
 
@@ -273,7 +271,7 @@ class MrcNic:
 def _lines(node: NodePlan) -> dict[int, Line]:
     """Return the links of a host that have a rate, by plane."""
     return {
-        int(port.name[1:]): Line(
+        plane_of(port.name): Line(
             port.egress.rate, port.egress.overhead, port.mtu + ETHERNET.size
         )
         for port in node.ports

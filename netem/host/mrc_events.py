@@ -13,9 +13,9 @@ from ipaddress import ip_address
 
 from netem.host.events import RETRANSMISSION, Chronicle
 from transports.clock import US, Ns
-from transports.mrc.attributes import MAX_PLANES
 from transports.mrc.events import EvProbed, Mismatch, PeerPorts, QpFailed, Retransmitted
 from transports.mrc.paths import PathEvent
+from transports.mrc.profiles import MAX_PLANES
 
 
 def tell_path(chronicle: Chronicle, qp_num: int, event: PathEvent) -> None:

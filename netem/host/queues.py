@@ -43,14 +43,16 @@ class Queues:
         self._free_at: dict[int, Ns] = {}  # of lines that are busy
         self.full = 0  # mask of planes without room, as of the last call
 
-    def sent(self, plane: int, size: int, now: Ns) -> None:
-        """Take note of a frame that leaves by a plane."""
+    def sent(self, plane: int, size: int, now: Ns) -> bool:
+        """Take note of a frame that leaves by a plane; say whether that one became full."""
         line = self._lines.get(plane)
         if line is None:
-            return
+            return False
         at = self._free_at[plane] = max(now, self._free_at.get(plane, 0)) + line.time(size)
+        before = self.full
         if at - now >= self._most[plane]:
             self.full |= 1 << plane
+        return self.full != before
 
     def look(self, now: Ns) -> bool:
         """Find out which planes have room; say whether one has it again."""

@@ -27,6 +27,7 @@ from netem.host.metrics import Figures, of_fabric, of_flows
 from netem.host.slowness import Slowness, slowness
 from netem.impair.model import GilbertElliott, Impairment, Loss, RandomLoss
 from netem.topology.expectations import RATES, STATEMENTS, TIMES
+from netem.topology.names import is_of
 from netem.topology.outcome import (
     CaptureReport,
     CommandReport,
@@ -315,12 +316,7 @@ class _Figures:
         """Return the figure that an expectation is about; None where it was not measured."""
         if expectation.flow is None:
             return self.whole[expectation.name]
-        wanted = expectation.flow
-        some = [
-            flow
-            for flow in self.flows
-            if flow.flow == wanted or flow.flow.startswith(f"{wanted}/")
-        ]
+        some = [flow for flow in self.flows if is_of(flow.flow, expectation.flow)]
         return of_flows(some, self._ends)[expectation.name]
 
 

@@ -33,6 +33,7 @@ from netem.impair.describe import describe_fault, describe_where
 from netem.impair.sight import PROTOS, Sight, look
 from netem.impair.streams import Stream
 from netem.impair.trim import trimmed
+from netem.topology.names import is_of
 from netem.topology.outcome import FaultReport
 from netem.topology.plan import FaultPlan, Where
 from wire.codec import ReadBuffer
@@ -167,7 +168,7 @@ class Matcher:
         if flow is None:
             return True
         note = self._notes.get((sight.destination, sight.dest_qp))
-        return note is not None and (note.flow == flow or note.flow.startswith(f"{flow}/"))
+        return note is not None and is_of(note.flow, flow)
 
 
 class Tracker:

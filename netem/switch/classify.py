@@ -36,7 +36,6 @@ class Classifier:
         self._by_pcp = [plan.pcp.get(value, plan.default) for value in range(PCPS)]
         self._default = plan.default
         self._trusts_dscp = plan.trust == "dscp"
-        self.is_trivial = len(named) == 1  # one class whatever the frame says
 
     def classify(self, frame: ReadBuffer) -> int:
         """Return the class of a frame, CONTROL or RUNT."""

@@ -27,8 +27,7 @@ from netem.topology.units import format_time
 from netem.topology.wiring import node_of
 from netem.topology.workload import Pair
 from transports.clock import Ns, S
-from transports.mrc.attributes import MAX_PLANES
-from transports.mrc.profiles import LAYOUTS
+from transports.mrc.profiles import LAYOUTS, MAX_PLANES
 from transports.mrc.profiles import draw as draw_paths
 
 SACK_FRAME = 14 + 100  # bytes, over IPv6

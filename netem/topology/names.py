@@ -62,6 +62,11 @@ def plane_of(port: str) -> int:
     return int(port[1:])
 
 
+def is_of(flow: str, wanted: str | None) -> bool:
+    """Say whether a flow is meant: "1/h0->h2" means "1/h0->h2/0", "1" does too; None is any."""
+    return wanted is None or flow == wanted or flow.startswith(f"{wanted}/")
+
+
 class Names:
     """What the names of one lab stand for."""
 

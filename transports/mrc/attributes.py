@@ -22,12 +22,11 @@ from typing import TypedDict
 
 from transports.mrc.nscc import NsccConfig
 from transports.mrc.paths import PathsConfig
+from transports.mrc.profiles import MAX_PLANES
 from transports.roce.attributes import StateError, Transition, check_values
 from wire.mrc.options import PORTS
 
 __all__ = ["Peer", "QpAttributes", "QpState", "StateError", "check_transition"]
-
-MAX_PLANES = 8
 
 
 class QpState(Enum):

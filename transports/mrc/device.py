@@ -16,7 +16,6 @@ from random import Random
 from transports.clock import MS, Ns
 from transports.mrc.agenda import Agenda
 from transports.mrc.arrivals import Probe, Write, cut_of, sack_at, sack_of, write_of
-from transports.mrc.attributes import MAX_PLANES
 from transports.mrc.classes import CE
 from transports.mrc.config import QpConfig
 from transports.mrc.departures import Departures, Outgoing
@@ -28,13 +27,13 @@ from transports.mrc.flows import (
     PSN_AT,
     REST,
     USUAL,
-    USUAL_FTYPE,
     Flow,
     flow_of,
     icrc_is_right,
     may_be_one,
 )
 from transports.mrc.frames import NO_ICRC, Encapsulation, Frame, PlainIpv6
+from transports.mrc.profiles import MAX_PLANES
 from transports.mrc.qp import QueuePair
 from transports.mrc.refusals import Oddity, RefusalReason
 from transports.mrc.rendering import Renderer
@@ -44,6 +43,7 @@ from transports.mrc.window import Stop
 from transports.roce.memory import MemoryTable
 from transports.roce.regions import MemoryRegion
 from wire.codec import DecodeError, ReadBuffer
+from wire.mrc.eths import FTYPE
 from wire.mrc.opcodes import ENDPOINT_QP, WRITES, MrcOpcode
 from wire.mrc.options import DEFAULTS, WireOptions
 from wire.mrc.packet import MrcPacket
@@ -368,7 +368,7 @@ class Device:
         word, _, msn, stamp, ftype, va, r_key, length = REST.unpack_from(packet, PSN_AT)
         if (
             word >> 24 != USUAL
-            or ftype != USUAL_FTYPE
+            or ftype != FTYPE
             or not self._has_icrc
             or crc32(packet[PSN_AT:stop], crc) != ICRC.unpack_from(packet, stop)[0]
         ):

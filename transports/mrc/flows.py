@@ -11,6 +11,7 @@ Here are packets over plain IPv6; any other goes the clear way.
 from struct import Struct
 from typing import NamedTuple
 
+from transports.mrc.arrivals import NOMINAL
 from transports.mrc.classes import CE
 from transports.mrc.frames import Frame
 from transports.mrc.qp import QueuePair
@@ -18,23 +19,20 @@ from wire.codec import ReadBuffer
 from wire.ipv4 import Protocol
 from wire.ipv6 import IPV6
 from wire.mrc.bth import TS
-from wire.mrc.eths import FTYPE
 from wire.mrc.opcodes import MrcOpcode
 from wire.mrc.reliability import SETH
 from wire.roce.bth import BTH
 from wire.roce.icrc import ICRC, crc32
 from wire.udp import UDP
 
-NOMINAL = 40  # bytes on top of the UDP length. OCP MRC 1.0, section 8.3.1 (as cited)
 _BTH_AT = IPV6.size + UDP.size
 PSN_AT = _BTH_AT + BTH.size - 4  # how far packets of a flow are alike
 # Last word of the BTH | METH | TSETH | RETH
 REST = Struct("!IHHHHQII")
 PAYLOAD_AT = PSN_AT + REST.size
-# What a WRITE of a flow has in the upper byte of that word, and in the word of its TSETH
+# What a WRITE of a flow has in the upper byte of that word
 USUAL = TS >> 24
-USUAL_FTYPE = FTYPE
-SETH_AT = _BTH_AT + BTH.size
+_SETH_AT = _BTH_AT + BTH.size
 _FLOWS = frozenset({MrcOpcode.WRITE_MIDDLE.value, MrcOpcode.SACK.value})
 _SACK = MrcOpcode.SACK.value
 # Limit: flows kept by a port: one for each EV on which data comes, and for each that we send
@@ -73,7 +71,7 @@ def flow_of(packet: ReadBuffer, frame: Frame, qp: QueuePair) -> Flow | None:
     opcode, bits, _, qp_word, _ = BTH.unpack_from(frame.body)
     stop = _BTH_AT + len(frame.body)
     is_sack = opcode == _SACK
-    usual = SETH_AT + SETH.size if is_sack else PAYLOAD_AT + qp.path_mtu
+    usual = _SETH_AT + SETH.size if is_sack else PAYLOAD_AT + qp.path_mtu
     if bits or qp_word >> 24 or frame.is_cut or frame.ecn == CE or stop != usual:
         return None
     masked = bytearray(packet[_BTH_AT:PSN_AT])

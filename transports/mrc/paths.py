@@ -28,7 +28,7 @@ from random import Random
 from typing import NamedTuple
 
 from transports.clock import Ns
-from transports.mrc.profiles import STEV32, EvLayout
+from transports.mrc.profiles import MAX_PLANES, STEV32, EvLayout
 from wire.mrc.reliability import PathVerdict
 
 ALL_PORTS = 0xFFFFFFFF
@@ -37,7 +37,6 @@ MARKED_TURNS, TRIMMED_TURNS, FLOOR_TURNS, PORT_UP_TURNS = 1, 4, 15, 4
 PROBE_INTERVAL, MAX_PROBE_INTERVAL = 100, 8192  # base RTTs
 STREAK, MAX_STREAK = 3, 64  # answers in a row that make an EV good again
 FORGIVEN_AFTER = 2  # rounds without loss
-PLANES = 8  # that an EV can name
 MAX_EVENTS = 1024  # more are counted: an owner reads them after every call
 
 
@@ -160,7 +159,7 @@ class Paths:
             path = self._slots[slot] = self._all[ev]
             assert path is not None
             path.state, path.slot = EvState.GOOD, slot
-        self._widths = [0] * PLANES  # slots of each plane
+        self._widths = [0] * MAX_PLANES  # slots of each plane
         for ev in config.active:
             self._widths[self.plane_of(ev)] += 1
         self._usable = self._widths.copy()  # those that have an EV of state GOOD or SKIP
@@ -171,7 +170,7 @@ class Paths:
         self._probed: dict[int, _Path] = {}
         self._deadline: Ns | None = None
         self._live = ALL_PORTS
-        self._fell: list[Ns] = [-1] * PLANES  # when each plane went down last
+        self._fell: list[Ns] = [-1] * MAX_PLANES  # when each plane went down last
         self._round = 0
         self._position = 0
         self._mask = rng.randrange(self._size)
@@ -370,7 +369,7 @@ class Paths:
         self._now = now
         fallen, risen = self._live & ~live, live & ~self._live
         self._live = live
-        for plane in range(PLANES):
+        for plane in range(MAX_PLANES):
             if fallen >> plane & 1:
                 self._fell[plane] = now
         for path in self._slots if risen else ():
@@ -381,7 +380,7 @@ class Paths:
 
     def _reserve(self) -> tuple[int, int]:
         """Return how many EVs of live planes can be used, and how many of them have to stay."""
-        live = [plane for plane in range(PLANES) if self._live >> plane & 1]
+        live = [plane for plane in range(MAX_PLANES) if self._live >> plane & 1]
         slots = sum(self._widths[plane] for plane in live)
         least = self._min_active * slots // sum(self._widths)
         return sum(self._usable[plane] for plane in live), max(1, least)

@@ -216,6 +216,7 @@ class EvLayout(NamedTuple):
         )
 
 
+MAX_PLANES = 8  # that an EV can name
 STEV32 = EvLayout("stev32", (("hop0", 10), ("hop1", 8), ("hop2", 4), ("salt", 7), ("plane", 3)))
 UDP16 = EvLayout("udp16", (("", 2), ("plane", 3), ("hop0", 8), ("salt", 3)))
 # By the name of a format; with `srv6` the packet inside has the EV as stev32. mrc-emu/1, 12.4

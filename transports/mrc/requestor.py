@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from transports.clock import Ns
 from transports.mrc import losses
+from transports.mrc.arrivals import NOMINAL
 from transports.mrc.config import AckMsn, QpConfig
 from transports.mrc.diagnosis import Diagnosis
 from transports.mrc.events import Retransmitted, Stopped
@@ -54,7 +55,6 @@ from wire.roce.eths import IMMDT, RETH, Aeth, AethKind, NakCode
 from wire.roce.icrc import ICRC
 from wire.udp import UDP
 
-NOMINAL = 40  # bytes on top of the UDP length. OCP MRC 1.0, section 8.3.1 (as cited)
 PACKET = (
     64  # M, a full packet in the formulas, is that on top of the path MTU. mrc-emu/1, 12.10
 )

@@ -20,11 +20,10 @@ from typing import NamedTuple, TypeAlias
 
 from transports.clock import Ns
 from transports.mrc.arrivals import Cut, Probe, Write
-from transports.mrc.attributes import MAX_PLANES
 from transports.mrc.bitmap import ReceiveBitmap
 from transports.mrc.config import AckMsn, OorPolicy, QpConfig
 from transports.mrc.messages import IMMEDIATES, InMessage, InMessages, Poison
-from transports.mrc.profiles import STEV32, EvLayout
+from transports.mrc.profiles import MAX_PLANES, STEV32, EvLayout
 from transports.mrc.refusals import Oddity, RefusalReason
 from transports.mrc.sack import Sack, SackGenerator, Trigger
 from transports.roce.completion import WcOpcode, WcStatus, WorkCompletion

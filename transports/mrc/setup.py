@@ -24,8 +24,7 @@ from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from transports.clock import Ns, S
-from transports.mrc.attributes import MAX_PLANES
-from transports.mrc.profiles import LAYOUTS
+from transports.mrc.profiles import LAYOUTS, MAX_PLANES
 from transports.mrc.srv6 import Row
 from transports.roce.attributes import PATH_MTUS
 from transports.roce.exchange.dialogue import HOLD, Dialogue, Script, Step, Want

@@ -2,8 +2,9 @@
 
 import pytest
 
+from netem.capture.sink import NoSink
 from netem.experiments.__main__ import PAGE
-from netem.experiments.conduct import Nowhere, conduct, plan_of, record_of
+from netem.experiments.conduct import conduct, plan_of, record_of
 from netem.experiments.judge import judge
 from netem.experiments.model import FOLDER, LABS, load, names, variants
 from netem.experiments.page import section
@@ -39,7 +40,7 @@ def test_the_committed_page_is_of_all_experiments_and_what_they_give_today():
 def test_a_run_after_which_tables_of_a_switch_are_others_fails():
     """mrc.md 12.17, 11; that they are not holds for all runs below, the dying switches' too."""
     plan = plan_of(next(iter(variants(load("e02")))), 1)
-    outcome = run(plan, Nowhere())
+    outcome = run(plan, NoSink())
     switches = {node.name for node in plan.nodes if node.kind == "switch"}
     assert {one.node for one in outcome.tables} == switches
     assert all(one.before == one.after for one in outcome.tables)
@@ -73,4 +74,4 @@ def test_an_experiment_meets_what_it_expects(name):
 def test_a_lab_for_sockets_meets_its_expectations_in_virtual_time_too(path):
     plan = plan_lab(load_lab(path.read_text(), name_hint=path.stem))
     assert plan.name == path.stem
-    assert (record_of(plan, "", run(plan, Nowhere())).verdict) == "pass"
+    assert (record_of(plan, "", run(plan, NoSink())).verdict) == "pass"

@@ -8,10 +8,12 @@ LINE = Line(rate=8_000_000_000, overhead=0, full=FULL)  # a byte each nanosecond
 
 def test_a_plane_is_full_with_so_many_full_frames_and_has_room_when_one_has_left():
     queues = Queues({2: LINE})
-    for _ in range(WAITING):
+    for _ in range(WAITING - 1):
+        assert not queues.sent(2, FULL, now=0)
         assert queues.full == 0
-        queues.sent(2, FULL, now=0)
+    assert queues.sent(2, FULL, now=0)
     assert queues.full == 0b100
+    assert not Queues({}).sent(2, FULL, now=0)
     assert queues.deadline == 1
     assert not queues.look(0)
     assert queues.look(1)
@@ -25,7 +27,7 @@ def test_a_link_that_was_idle_begins_anew_and_others_are_not_concerned():
     for _ in range(WAITING - 1):
         queues.sent(1, FULL, now=0)
     assert queues.full == 0b01
-    queues.sent(1, FULL, now=1_000_000)
+    assert not queues.sent(1, FULL, now=1_000_000), "of plane 0 it was told before"
     queues.look(1_000_000)
     assert queues.full == 0
 

@@ -5,13 +5,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netem.topology.load import load_lab
-from netem.topology.names import NameRefusedError, Names, check_port_name
+from netem.topology.names import NameRefusedError, Names, check_port_name, is_of
 from netem.topology.planner import plan_lab
 
 NAMES = Names(
     ["h0", "h1", "t0-p0-0"],
     [("h0:p0", "t0-p0-0:e0"), ("t0-p0-0:e1", "h1:p0"), ("h0:p1", "h1:p1"), ("h0:p2", "h1:p2")],
 )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "meant"),
+    [(None, True), ("1", True), ("1/h0->h2", True), ("1/h0->h2/0", True), ("1/h0", False),
+     ("", False), ("1/h0->h2/0/0", False)],
+)  # fmt: skip
+def test_a_flow_is_named_whole_or_by_its_item_or_its_pair(wanted, meant):
+    assert is_of("1/h0->h2/0", wanted) is meant
+    assert not is_of("11/h0->h20/0", wanted) or wanted is None
 
 
 @pytest.mark.parametrize(
