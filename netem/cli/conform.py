@@ -14,6 +14,7 @@ from netem.cli import options, show
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from netem.conform.clauses import Clause
     from netem.conform.endpoint import Target
     from netem.conform.notation import Case
     from netem.conform.suite import Result
@@ -91,10 +92,10 @@ def command(
 
     Example:  fabriclab conform --filter 'roce/R*' --markdown matrix.md
     """
-    cases = _chosen(folder, patterns)
     if listing:
-        _list(cases, patterns, as_json)
+        _list(folder, patterns, as_json)
         return
+    cases = _chosen(folder, patterns)
     if dry_run:
         _print_cases(cases)
         return
@@ -112,7 +113,9 @@ def command(
     sys.exit(reach(whom, lambda endpoint: _judge(cases, endpoint, wish)))
 
 
-def _chosen(folder: Path | None, patterns: Sequence[str]) -> "list[Case]":
+def _chosen(
+    folder: Path | None, patterns: Sequence[str], *, may_be_none: bool = False
+) -> "list[Case]":
     from netem.conform import suite
     from netem.conform.notation import NotationError
 
@@ -120,6 +123,8 @@ def _chosen(folder: Path | None, patterns: Sequence[str]) -> "list[Case]":
         every = suite.from_folder(folder) if folder is not None else suite.built_in()
         return suite.choose(every, patterns)
     except (NotationError, suite.NoCaseError) as error:
+        if may_be_none and isinstance(error, suite.NoCaseError):
+            return []
         options.complain(str(error))
         sys.exit(options.WRONG_USAGE)
 
@@ -178,14 +183,20 @@ def _run(
     return results, False
 
 
-def _list(cases: "Sequence[Case]", patterns: Sequence[str], as_json: bool) -> None:
-    from netem.conform.clauses import clauses
+def _list(folder: Path | None, patterns: Sequence[str], as_json: bool) -> None:
+    from netem.conform.clauses import clauses, matching
 
+    meant = {each.id for pattern in patterns for each in matching(pattern)}
+    cases = _chosen(folder, patterns, may_be_none=bool(meant))
     by_clause: dict[str, list[str]] = {}
     for case in cases:
         for name in case.clauses:
             by_clause.setdefault(name, []).append(case.id)
-    chosen = [each for each in clauses().values() if not patterns or each.id in by_clause]
+    chosen = [
+        each
+        for each in clauses().values()
+        if not patterns or each.id in by_clause or each.id in meant
+    ]
     if as_json:
         rows = [
             {
@@ -195,6 +206,7 @@ def _list(cases: "Sequence[Case]", patterns: Sequence[str], as_json: bool) -> No
                 "section": each.section,
                 "text": each.text,
                 "cases": by_clause.get(each.id, []),
+                "tests": list(each.tests),
             }
             for each in chosen
         ]
@@ -204,10 +216,18 @@ def _list(cases: "Sequence[Case]", patterns: Sequence[str], as_json: bool) -> No
         "",
         ("clause", "demands", "of", "cases", "what"),
         (
-            (c.id, c.strength, c.role, len(by_clause.get(c.id, ())) or "none", c.text)
+            (c.id, c.strength, c.role, _proofs(by_clause.get(c.id, ()), c.tests), _about(c))
             for c in chosen
         ),
     )
+
+
+def _proofs(cases: Sequence[str], tests: Sequence[str]) -> str:
+    return str(len(cases)) if cases else "by tests" if tests else "none"
+
+
+def _about(clause: "Clause") -> str:
+    return "\n".join([clause.text, *(f"by {test}" for test in clause.tests)])
 
 
 def _print_cases(cases: "Sequence[Case]") -> None:

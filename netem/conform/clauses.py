@@ -2,11 +2,14 @@
 
 They are data: Markdown tables, one file per family in `registry/`, so that they can be read as
 they are. An id is the family and the row, `roce/R16`, and stays what it is once published.
+
+What no case can say, whether a tool runs to its end, is proved by tests of this repository: a
+second table names them, as pytest does, with a pattern of the runs in brackets.
 """
 
 import fnmatch
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -14,6 +17,7 @@ from types import MappingProxyType
 
 FAMILIES = ("roce", "cm", "mrc", "srv6", "trim", "wg", "pfc")
 _COLUMNS = ["id", "strength", "role", "section", "clause"]
+_PROOFS = ["proved", "by"]
 
 
 class Strength(StrEnum):
@@ -33,6 +37,7 @@ class Clause:
     role: str
     section: str
     text: str
+    tests: tuple[str, ...] = ()  # which prove it, where cases cannot
 
     @property
     def family(self) -> str:
@@ -46,10 +51,7 @@ def clauses() -> Mapping[str, Clause]:
     found: dict[str, Clause] = {}
     for family in FAMILIES:
         text = files("netem.conform").joinpath("registry", f"{family}.md").read_text("utf-8")
-        for clause in _read(family, text.splitlines()):
-            if clause.id in found:
-                raise ValueError(f"clause {clause.id} is there twice")
-            found[clause.id] = clause
+        found |= {clause.id: clause for clause in _read(family, text.splitlines())}
     return MappingProxyType(found)
 
 
@@ -69,15 +71,29 @@ def matching(pattern: str) -> Iterator[Clause]:
 
 
 def _read(family: str, lines: Iterable[str]) -> Iterator[Clause]:
+    found: dict[str, Clause] = {}
+    columns = _COLUMNS
     for number, line in enumerate(lines, 1):
         if not line.startswith("|"):
             continue
+        where = f"registry/{family}.md, line {number}"
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if cells == _COLUMNS or set(line) <= set("|- "):
+        if cells in (_COLUMNS, _PROOFS):
+            columns = cells
             continue
-        if len(cells) != len(_COLUMNS):
-            raise ValueError(
-                f"registry/{family}.md, line {number}: {len(cells)} cells, wanted {_COLUMNS}"
-            )
-        row, strength, role, section, text = cells
-        yield Clause(f"{family}/{row}", Strength(strength), role, section, text)
+        if set(line) <= set("|- "):
+            continue
+        if len(cells) != len(columns):
+            raise ValueError(f"{where}: {len(cells)} cells, wanted {columns}")
+        row, *rest = cells
+        if columns == _PROOFS:
+            if row not in found:
+                raise ValueError(f"{where}: {row} is no clause above")
+            tests = found[row].tests
+            found[row] = replace(found[row], tests=(*tests, rest[0].strip("`")))
+            continue
+        if row in found:
+            raise ValueError(f"{where}: {row} is there twice")
+        strength, role, section, text = rest
+        found[row] = Clause(f"{family}/{row}", Strength(strength), role, section, text)
+    yield from found.values()

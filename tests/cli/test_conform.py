@@ -54,6 +54,8 @@ def test_it_lists_clauses_and_their_cases(conform):
     rows = {row["id"]: row for row in printed["clauses"]}
     assert rows["roce/R16"]["cases"] == ["roce/R16"]
     assert "roce/R17" in conform("--list", "--filter", "roce/R17").stdout
+    assert rows["cm/C26"]["tests"][0].startswith("tests/interop/roce/test_matrix.py::")
+    assert "by tests" in conform("--list", "--filter", "roce/T6").stdout
 
 
 def test_a_dry_run_says_what_would_be_said(conform, tmp_path):

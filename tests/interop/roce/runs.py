@@ -137,6 +137,9 @@ def aims(run: Run) -> set[tuple[object, ...]]:
         ("option and role", run.option, run.role),
         ("option and family", run.option, run.family),
         ("option and exchange", run.option, run.exchange),
+        # Clauses cm/C26 and C27 name them.
+        ("rping", run.tool == "rping", run.role, run.family),
+        ("ib_write_bw -R", (run.tool, run.exchange) == ("ib_write_bw", "-R"), run.role),
     }
 
 
