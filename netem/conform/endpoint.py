@@ -59,8 +59,12 @@ class Wants:
     max_rd: int = 4
     credits: int = 0
     dcqcn: int = 0  # notifies and reacts, if the endpoint can
+    rate: int = 0  # bit/s of its line, with clocks of DCQCN that packets at it can show
     qkey: int = 0x11111111
     size: int = 65536  # bytes of the region that the peer may use
+    msn: int = 0  # messages that it has counted before
+    window: int = 0  # PSNs that it may have open; 0: as many as it likes
+    landing: int = 1 << 17  # bytes that its READs and receives may be placed in
 
     @classmethod
     def of(cls, given: Mapping[str, Value]) -> "Wants":

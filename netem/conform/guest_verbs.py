@@ -192,6 +192,11 @@ class _Verbs:
     # -- what an Application does ----------------------------------------------------------
 
     def open(self, wants: dict[str, Any]) -> dict[str, int]:
+        for name in ("msn", "window"):
+            if wants[name]:
+                raise _UnsupportedError(f"ibv_modify_qp sets no {name}")
+        if wants["landing"] > self._landing.size:
+            raise _UnsupportedError("the guest has no memory for READs of that size")
         self._wants = wants
         self._state = "RESET"
         self._main.map[:] = bytes(self._main.size)

@@ -12,7 +12,7 @@ import random
 import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -21,7 +21,7 @@ from ipaddress import ip_address
 import trio
 
 from netem.conform.endpoint import Application, Joined, Session, Side, UnsupportedError, Wants
-from netem.conform.notation import Case
+from netem.conform.notation import Case, Value
 from netem.conform.own import OwnApplication
 from netem.conform.pipe import PipedApplication, answered
 from netem.conform.sim import ADDRESSES, MACS, PEER_KEY, PEER_VA, comm_of, peer_of
@@ -87,8 +87,40 @@ def open_node() -> Iterator[LinkTarget]:
         _link(pid)
         gate.open()
         sock = stack.enter_context(PacketSocket("s0"))
-        wire = SocketWire(sock, patience=_PATIENCE, quiet=_QUIET)
-        yield LinkTarget("node", wire, PipedApplication(ours))
+        application = _Distant(ours)
+        yield LinkTarget("node", _NodeWire(sock, application), application)
+
+
+class _Distant(PipedApplication):
+    """The node's application, as the suite sees it."""
+
+    def lateness(self) -> Ns:
+        """Return by how much the node was late for its own deadlines, at worst."""
+        return int(self._call("lateness"))
+
+
+class _NodeWire(SocketWire):
+    """The link: what the host does to the node counts as well as what it does to the suite."""
+
+    def __init__(self, sock: PacketSocket, node: _Distant) -> None:
+        super().__init__(sock, patience=_PATIENCE, quiet=_QUIET)
+        self._node = node
+
+    def lateness(self) -> Ns:
+        return max(super().lateness(), self._node.lateness())
+
+
+class _Timed(OwnApplication):
+    """An application in the node: also says how late the node was, in this case."""
+
+    late: Ns = 0
+
+    def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:
+        self.late = 0
+        return super().open(wants)
+
+    def lateness(self) -> Ns:
+        return self.late
 
 
 def _link(pid: int) -> None:
@@ -116,7 +148,7 @@ def _serve(channel: socket.socket) -> None:
     link = FrameLink(addresses, interface_of("", "p0"), config, random.Random(1))
     for peer, _ in ADDRESSES.values():
         trio.run(link.resolve, peer)
-    application = OwnApplication(link.machine, time.monotonic_ns)
+    application = _Timed(link.machine, time.monotonic_ns)
     machine, rest = link.machine, b""
     while True:
         has_more = link.give(time.monotonic_ns())
@@ -134,6 +166,8 @@ def _serve(channel: socket.socket) -> None:
             [],
             0.0 if has_more and not writes else wait,
         )
+        if due is not None:
+            application.late = max(application.late, time.monotonic_ns() - due)
         link.take(time.monotonic_ns())
         machine.expire(time.monotonic_ns())
         application.expire(time.monotonic_ns())

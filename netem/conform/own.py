@@ -4,7 +4,9 @@ It is plain calls, each with values that JSON can carry, so that it can be drive
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from ipaddress import ip_address
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 from netem.conform.endpoint import RefusedError, UnsupportedError
 from netem.conform.notation import Relative, Value
@@ -25,6 +27,19 @@ from wire.roce.opcodes import Service
 VA, LOCAL_VA, LANDING_VA = 0x10000, 0x800000, 0x900000
 # With `dcqcn`: an interval long enough for two packets of a slow host to be within it.
 _CONGESTION = CongestionConfig(100_000_000_000, Dcqcn(min_time_between_cnps=200 * MS))
+# With `rate`, too: clocks and steps that show in packets of some ten milliseconds each, which
+# are more than a host is late by. The cases of N4 to N7 are made for these.
+_SLOW = Dcqcn(
+    min_time_between_cnps=200 * MS,
+    dce_tcp_g=768,  # of 1024: alpha loses a quarter in each step
+    dce_tcp_rtt=40 * MS,
+    rpg_threshold=2,
+    rpg_min_rate=10_000,
+    rpg_time_reset=400 * MS,
+    rpg_byte_reset=13_000,
+    rpg_ai_rate=50_000,
+    rpg_hai_rate=500_000,
+)
 _REQUESTS = {
     "send": WrOpcode.SEND,
     "write": WrOpcode.RDMA_WRITE,
@@ -69,7 +84,8 @@ class OwnApplication:
         self._main = self._register(VA, _number(wants["size"]), "write,read,atomic")
         self._local = self._register(LOCAL_VA, 1 << 17, "local")
         self._local.view[:] = PATTERN[: 1 << 17]
-        self._landing = self._register(LANDING_VA, 1 << 17, "local")
+        landing = _number(wants["landing"])
+        self._landing = self._register(LANDING_VA, _untouched(landing), "local")
         if wants["service"] == "CM":
             if self._manager is None:
                 self._manager = OwnManager(self._port)
@@ -78,10 +94,7 @@ class OwnApplication:
         self._qp = self._port.create_qp(
             self._pd,
             service=Service(str(wants["service"])),
-            config=QpConfig(
-                credits=bool(wants["credits"]),
-                congestion=_CONGESTION if wants["dcqcn"] else None,
-            ),
+            config=_config(wants),
         )
         return {"qp_num": self._qp.qp_num, "va": VA, "key": self._main.r_key}
 
@@ -253,19 +266,38 @@ class OwnApplication:
         if state is QpState.SQD:
             given["en_sqd_async_notify"] = True
         qp.modify(state, self._now(), **given)  # type: ignore[arg-type] # by name
+        if state is QpState.RTR and wants["msn"]:
+            assert qp._responder is not None  # noqa: SLF001 - no attribute says a first MSN
+            qp._responder.msn = _number(wants["msn"])  # noqa: SLF001
 
     def _handle(self) -> AddressHandle:
         own, remote = (ip_address(str(self._peer[name])).packed for name in ("own_ip", "ip"))
         return AddressHandle(own, remote)
 
-    def _register(self, addr: int, length: int, access: Value) -> MemoryRegion:
-        region = self._port.register(self._pd, addr, length, access_of(access))
+    def _register(self, addr: int, buffer: int | memoryview, access: Value) -> MemoryRegion:
+        region = self._port.register(self._pd, addr, buffer, access_of(access))
         self._regions.append(region)
         return region
 
     def _own_qp(self) -> QueuePair:
         assert self._qp is not None, "open comes first"
         return self._qp
+
+
+def _config(wants: Mapping[str, Value]) -> QpConfig:
+    config = QpConfig(
+        credits=bool(wants["credits"]), congestion=_CONGESTION if wants["dcqcn"] else None
+    )
+    if wants["rate"]:
+        config = replace(config, congestion=CongestionConfig(_number(wants["rate"]), _SLOW))
+    if wants["window"]:
+        config = replace(config, window=_number(wants["window"]))
+    return config
+
+
+def _untouched(size: int) -> memoryview:
+    """Return zeros that cost no memory before they are written to."""
+    return memoryview(mmap(-1, size, MAP_PRIVATE | MAP_ANONYMOUS))
 
 
 def _number(value: Value) -> int:

@@ -203,7 +203,8 @@ class Saying:
 
     def _ethernet(self, ip: bytearray) -> bytes:
         kind = EtherType.IPV4 if ip[0] >> 4 == 4 else EtherType.IPV6
-        tag = Vlan(self._int("vlan", 0)) if "vlan" in self._left else None
+        tci = self._int("vlan", 0) if "vlan" in self._left else None
+        tag = None if tci is None else Vlan(tci & 0xFFF, tci >> 13, bool(tci >> 12 & 1))
         header = Ethernet(self._joined.theirs.mac, self._joined.ours.mac, kind, tag)
         frame = bytearray(ETHERNET.size + VLAN.size * (tag is not None))
         header.pack_into(frame)

@@ -144,8 +144,9 @@ class SimWire(VirtualWire):
 
 
 def _packet(frame: bytes) -> bytes | None:
-    """Return the IP packet of a frame to the endpoint, with or without a tag."""
-    if frame[:6] != MACS[1]:
-        return None
+    """Return the IP packet of a frame to the endpoint, with or without a priority tag."""
     tagged = frame[12:14] == EtherType.VLAN.to_bytes(2, "big")
+    vid = int.from_bytes(frame[14:16]) & 0xFFF if tagged else 0
+    if frame[:6] != MACS[1] or vid:
+        return None
     return frame[ETHERNET.size + VLAN.size * tagged :]

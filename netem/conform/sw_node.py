@@ -3,6 +3,7 @@
 ! port name=e3 rate=100000000 faces=host        all have 100 Mbit/s, and face the fabric
 ! queue index=1 dscp=4,8 limit=1500 action=trim  0 to 7; those not named take what is not named
 ! queue index=3 dscp=24 pfc=4000,2000,20000      lossless: XOFF, XON, headroom
+! queue index=1 dscp=8 ecn=2000,4000,50          marks: Kmin, Kmax, Pmax in percent
 ! trim size=256 dscp=48 queue=6 trimmable=4,8    what `TrimPlan` has
 ! sid prefix=fcbb:bb00:f::/48 behaviour=uN
 ! carrier port=e4 up=0                           the link is down, or up again
@@ -202,8 +203,8 @@ def _queue(given: dict[str, Any]) -> QueuePlan:
         quanta = int_of(given, "quanta", 0xFFFF)
         given["pfc"] = PfcPlan(xoff=xoff, xon=xon, headroom=headroom, quanta=quanta)
     if "ecn" in given:
-        kmin, kmax = _numbers(given["ecn"])
-        given["ecn"] = EcnPlan(kmin, kmax)
+        kmin, kmax, percent = [*_numbers(given["ecn"]), 100][:3]
+        given["ecn"] = EcnPlan(kmin, kmax, percent / 100)
     return QueuePlan(**given)
 
 

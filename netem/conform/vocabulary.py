@@ -11,7 +11,7 @@ another. ACKNOWLEDGE is called ACK, NAK or RNR by its syndrome. Fields that send
               compare original msn credit code timer syndrome qkey srcqp
     payload   data="text", or size=N from=N of the pattern, or size=N zero
     IP, UDP   ttl tos ident df port src=stranger dst=stranger udpsum=right udplen=+N
-    Ethernet  vlan, and trailer=N bytes behind the packet
+    Ethernet  vlan, the 16 bits of an 802.1Q tag; trailer=N bytes behind the packet
     late.*    late.ttl late.tos late.ident late.rsv late.fecn late.becn: after the ICRC was made
     wrong     icrc=N flips a bit of it; rsv and rsv7 set reserved bits
 
@@ -36,32 +36,30 @@ AnyHeard: TypeAlias = (
 
 def say(words: Words, joined: Joined) -> bytes:
     """Return the frame that a line asks for. WordError for a word that is not known."""
-    if joined.wants.service == "WG":
-        try:
-            return joined.wrap(*joined.peer.say(words))
-        except ValueError as error:
-            raise WordError(f"{words.name}: {error}") from error
-    if joined.wants.service == "SWITCH":
-        try:
-            return sw_words.say_frame(words)
-        except (ValueError, OverflowError) as error:
-            raise WordError(f"{words.name}: {error}") from error
-    if joined.wants.service in {"SRV6", "MRC"}:
-        try:
-            if joined.wants.service == "MRC":
-                packet = mrc_words.say_packet(words, joined)
-            else:
-                packet = sr_words.say_packet(words)
-        except ValueError as error:
-            raise WordError(f"{words.name}: {error}") from error
-        return joined.theirs.mac + joined.ours.mac + b"\x86\xdd" + packet
-    if joined.wants.service != "CM" or not cm_words.is_message(words.name):
-        return Saying(words, joined).frame()
     try:
-        datagram, mad = cm_words.say_message(words, joined)
-    except ValueError as error:
+        return _said(words, joined)
+    except WordError:
+        raise
+    except (ValueError, OverflowError) as error:  # also a number that its field cannot hold
         raise WordError(f"{words.name}: {error}") from error
-    return Saying(datagram, joined, mad).frame()
+
+
+def _said(words: Words, joined: Joined) -> bytes:
+    service = joined.wants.service
+    if service == "WG":
+        return joined.wrap(*joined.peer.say(words))
+    if service == "SWITCH":
+        return sw_words.say_frame(words)
+    if service in {"SRV6", "MRC"}:
+        if service == "MRC":
+            packet = mrc_words.say_packet(words, joined)
+        else:
+            packet = sr_words.say_packet(words)
+        return joined.theirs.mac + joined.ours.mac + b"\x86\xdd" + packet
+    if service == "CM" and cm_words.is_message(words.name):
+        datagram, mad = cm_words.say_message(words, joined)
+        return Saying(datagram, joined, mad).frame()
+    return Saying(words, joined).frame()
 
 
 def hear(at: int, frame: bytes, joined: Joined) -> AnyHeard | None:

@@ -23,11 +23,12 @@ from transports.clock import Ns
 from transports.roce.datagram import Datagram, DatagramDevice
 from transports.roce.device import Device
 from transports.roce.port import DeviceConfig, Port
-from wire.ethernet import ETHERNET, Ethernet, EtherType
+from wire.ethernet import ETHERNET, VLAN, Ethernet, EtherType
 from wire.ipv4 import Protocol as IpProtocol
 from wire.roce.packet import UDP_PORT
 
 _U16 = Struct("!H")
+_TAG = EtherType.VLAN.to_bytes(2, "big")
 _V4, _V6 = EtherType.IPV4.value, EtherType.IPV6.value
 _UDP = IpProtocol.UDP.value
 _MOST_NEIGHBOURS = 4096
@@ -99,8 +100,9 @@ class FrameLink:
     def take(self, now: Ns) -> bool:
         frames = self._socket.receive(BATCH)
         receive = self._device.receive
-        for frame in frames:
-            if _is_roce(frame):
+        for whole in frames:
+            frame = whole if _is_roce(whole) else _untagged(whole)
+            if frame is not None:
                 if _is_for_gsi(frame):
                     self._learn(frame)
                 receive(frame[ETHERNET.size :], now)
@@ -173,6 +175,18 @@ def _is_roce(frame: memoryview) -> bool:
     else:
         return False
     return len(frame) >= port + 2 and _U16.unpack_from(frame, port)[0] == UDP_PORT
+
+
+def _untagged(frame: memoryview) -> memoryview | None:
+    """Return a RoCE frame without its 802.1Q tag, where that only says a priority; else None.
+
+    Annex A17: such a packet is treated as any. Total.
+    """
+    tci = int.from_bytes(frame[14:16])
+    if frame[12:14] != _TAG or tci & 0xFFF:
+        return None
+    rest = memoryview(bytes(frame[:12]) + bytes(frame[12 + VLAN.size :]))
+    return rest if _is_roce(rest) else None
 
 
 def _is_for_gsi(frame: memoryview) -> bool:

@@ -9,6 +9,8 @@ import textwrap
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from netem.conform import sim
+from netem.switch.marking import Marker
 from transports.mrc.rendering import Renderer
 from transports.mrc.requestor import Requestor as MrcRequestor
 from transports.mrc.responder import Responder as MrcResponder
@@ -19,6 +21,7 @@ from transports.overlay.session import Slots
 from transports.overlay.tunnel import Tunnel
 from transports.roce.cm.arrivals import Arrivals
 from transports.roce.congestion.notification import NotificationPoint
+from transports.roce.congestion.reaction import ReactionPoint
 from transports.roce.credits import SendCredits
 from transports.roce.device import Device
 from transports.roce.memory import MemoryTable
@@ -67,6 +70,8 @@ FAULTS = [
     Fault("source address ignored", "roce/W24", Port._admit, "source != ah.remote_ip", "False"),
     Fault("P_Key ignored", "roce/W19.0x1234", Port._admit,
           "return RefusalReason.P_KEY", "pass"),
+    Fault("a tag is taken for the packet", "roce/W27.0x6000", sim._packet,
+          "VLAN.size * tagged", "0"),
     # responder
     Fault("wrong MSN after a duplicate", "roce/R20.count", Responder._duplicate,
           "self._stats.duplicates += 1", "self.msn += 1"),
@@ -127,6 +132,8 @@ FAULTS = [
           "self._message is not None", "False"),
     Fault("alive after an error NAK", "roce/R44", QueuePair._enter_error,
           "self.takes_requests = self.takes_responses = False", "pass"),
+    Fault("the MSN wraps to 1", "roce/R63", Responder._complete,
+          "(self.msn + 1) & MASK", "(self.msn + 1) % MASK"),
     Fault("communication established not told", "roce/R62", QueuePair.receive,
           "not self._comm_established", "False"),
     # requester
@@ -156,6 +163,8 @@ FAULTS = [
     Fault("one READ too many open", "roce/Q33", Requester._start,
           "<= self._open_responses", "< self._open_responses"),
     Fault("fence ignored", "roce/Q34", Requester._start, "wr.fence", "False"),
+    Fault("half of the number space open", "roce/Q35", Requester.__init__,
+          "min(config.window, MAX_OPEN)", "config.window + 1"),
     Fault("one credit too many", "roce/Q36", SendCredits.may_start,
           "self.limit + 1", "self.limit + 2"),
     Fault("unsignaled completes", "roce/Q42", Requester._retire, "wr.signaled", "True"),
@@ -167,6 +176,30 @@ FAULTS = [
     Fault("Q_Key ignored", "roce/U6", UdReceiver.receive, "q_key !=", "None is"),
     Fault("two CNPs per interval", "roce/N1.once", NotificationPoint.receive_marked,
           "now >= self._quiet_until", "True"),
+    Fault("a CNP costs nothing", "roce/N4", ReactionPoint._cut,
+          "self.rate = self._bounded(max(cut, floor))", "pass"),
+    Fault("alpha is forgotten at a CNP", "roce/N4.twice", ReactionPoint.receive_cnp,
+          "self._keep * self._alpha + 1 - self._keep", "1 - self._keep"),
+    Fault("the target is the rate of the line", "roce/N4.target", ReactionPoint._cut,
+          "self.target = self.rate", "pass"),
+    Fault("alpha does not decay", "roce/N5", ReactionPoint._age,
+          "self._steps(now)", "0"),
+    Fault("back at the target in one step", "roce/N6", ReactionPoint._increase,
+          "(self.target + self.rate + 1) // 2", "self.target"),
+    Fault("the target never rises", "roce/N7", ReactionPoint._increase,
+          "else config.rpg_ai_rate\n", "else 0\n"),
+    Fault("no hyper increase", "roce/N7.hyper", ReactionPoint._increase,
+          "hyper * config.rpg_hai_rate", "config.rpg_ai_rate"),
+    Fault("marks below Kmin", "roce/N8", Marker.__init__,
+          "self.kmin = plan.kmin", "self.kmin = -10**12"),
+    Fault("marks all above Kmin", "roce/N8.line-ipv6", Marker._strikes,
+          "self._most * (queued - self.kmin) // (self._kmax - self.kmin)", "self._most"),
+    Fault("marks nothing up to Kmax", "roce/N8.line-ipv4", Marker._strikes,
+          "self._most * (queued - self.kmin) // (self._kmax - self.kmin)", "0"),
+    Fault("Pmax is always 1", "roce/N8.most", Marker.__init__,
+          "threshold(plan.pmax)", "threshold(1.0)"),
+    Fault("marks what is not ECN-capable", "roce/N8.not-ect", Marker.judge,
+          "field is Ecn.NOT_ECT", "False"),
     Fault("SQD starts new messages", "roce/S7", Requester._start,
           "self.is_draining", "False"),
     # communication manager
@@ -182,6 +215,8 @@ FAULTS = [
           "MessageRejected.REQ", "MessageRejected.REP"),
     Fault("REJ without the right GID", "cm/C5", Arrivals._refuse_req,
           "len(cannot.info)", "0"),
+    Fault("an MRA is ignored", "cm/C20", Arrivals._receive_mra,
+          "self._registry.deadlines.set(connection, now + wait)", "pass"),
     Fault("stale connection not seen", "cm/C22", Arrivals._check_req,
           "stale is not None", "False"),
     Fault("a REQ that comes again is a new one", "cm/C21", Arrivals._receive_req,
