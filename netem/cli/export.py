@@ -31,6 +31,7 @@ def _shared(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--out", type=click.Path(path_type=Path), help="Folder; default ./LAB-FORM."
         ),
+        click.option("--force", is_flag=True, help="Overwrite what is no export of this lab."),
         options.lab_options,
     ):
         command = decorate(command)
@@ -59,6 +60,7 @@ def compose_(
     seed: int | None,
     dilation: str | None,
     out: Path | None,
+    force: bool,
     image: str,
     subnet: str | None,
     interface_names: bool,
@@ -76,7 +78,7 @@ def compose_(
     tree = compose(plan, image, subnet=pool, interface_names=interface_names)
     out = out or Path(f"{plan.name}-compose")
     own = configs(plan, source, pool)
-    folder.write(out, folder.COMPOSE, tree, text, own)
+    folder.write(out, folder.COMPOSE, tree, text, own, force=force)
     _say(out, f"docker compose -f {out / folder.COMPOSE} up", len(own))
 
 
@@ -91,6 +93,7 @@ def clab_(
     seed: int | None,
     dilation: str | None,
     out: Path | None,
+    force: bool,
     image: str,
 ) -> None:
     """Write a containerlab topology and what its containers read.
@@ -105,7 +108,7 @@ def clab_(
     text, source, plan = _asked(lab, overrides, nodes, seed, dilation, form="clab")
     out, name = out or Path(f"{plan.name}-clab"), f"{plan.name}.clab.yaml"
     own = configs(plan, source)
-    folder.write(out, name, clab(plan, image), text, own)
+    folder.write(out, name, clab(plan, image), text, own, force=force)
     (out / folder.SHARED).mkdir(exist_ok=True)
     _say(out, f"containerlab deploy -t {out / name}", len(own))
 

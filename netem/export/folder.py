@@ -23,13 +23,23 @@ SHARED = "shared"  # where no volume does it
 
 
 def write(
-    out: Path, topology: str, tree: object, text: str, configs: Mapping[str, ContainerConfig]
+    out: Path,
+    topology: str,
+    tree: object,
+    text: str,
+    configs: Mapping[str, ContainerConfig],
+    *,
+    force: bool = False,
 ) -> None:
-    """Write the folder `out`; what was there of an export before is replaced.
+    """Write the folder `out`; what was there of an export of the same lab before is replaced.
 
-    Raise LabError where that cannot be, in one line.
+    Raise LabError where that cannot be, in one line; without `force` also where something else
+    would be overwritten.
     """
     try:
+        if not force and (other := _of_another(out, topology, text, configs)) is not None:
+            remedy = "give another folder with --out, or overwrite it with --force"
+            raise LabError([f"{other} is not of an export of this lab; {remedy}"])
         (out / CONFIG).mkdir(parents=True, exist_ok=True)
         (out / CAPTURES).mkdir(exist_ok=True)
         (out / CAPTURES / ".gitignore").write_text("*\n!.gitignore\n")
@@ -43,6 +53,30 @@ def write(
                 old.unlink()
     except OSError as error:
         raise LabError([f"{error.filename or out}: {error.strerror}"]) from None
+
+
+def _of_another(
+    out: Path, topology: str, text: str, configs: Mapping[str, ContainerConfig]
+) -> Path | None:
+    """Return the first file that is in the way and came by no export of the same lab.
+
+    The same lab is one of the same name, or one that lies in the folder word by word: changed
+    there, it is exported again from there.
+    """
+    own = out / LAB
+    is_here = own.exists() and own.read_bytes() == text.encode()
+    mine = next(iter(configs.values()))
+    before = sorted((out / CONFIG).glob("*.json"))
+    for path in before:
+        try:
+            config = msgspec.json.decode(path.read_bytes(), type=ContainerConfig)
+        except msgspec.MsgspecError:
+            return path
+        is_of_same_lab = is_here or config.source.name == mine.source.name
+        if not is_of_same_lab or config.form != mine.form:
+            return path
+    in_the_way = () if before else (own,) * (not is_here) + (out / topology,)
+    return next((path for path in in_the_way if path.exists()), None)
 
 
 def rendered(tree: object) -> str:

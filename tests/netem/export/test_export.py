@@ -167,6 +167,44 @@ def test_a_second_export_takes_away_what_the_first_had_and_leaves_captures(tmp_p
     assert (tmp_path / "captures" / "two-hosts-1").is_dir()
 
 
+def exported(out, lab="two-hosts", text="a", form="compose", **how):
+    config = ContainerConfig(Source("../lab.yaml", lab), form, JUDGE)
+    folder.write(out, folder.COMPOSE, {}, text, {JUDGE: config}, **how)
+
+
+@pytest.mark.parametrize("other", [{"lab": "rc-verbs", "text": "b"}, {"form": "clab"}], ids=str)
+def test_what_another_lab_or_form_has_exported_is_overwritten_by_force_only(tmp_path, other):
+    exported(tmp_path)
+    kept = (tmp_path / "config" / "judge.json").read_bytes()
+    with pytest.raises(LabError, match=r"judge\.json is not of an export of this lab.*--force"):
+        exported(tmp_path, **other)
+    assert (tmp_path / "config" / "judge.json").read_bytes() == kept
+    assert (tmp_path / "lab.yaml").read_text() == "a"
+    exported(tmp_path, **other, force=True)
+    assert (tmp_path / "config" / "judge.json").read_bytes() != kept
+
+
+def test_a_lab_changed_in_its_export_is_exported_again_from_there(tmp_path):
+    exported(tmp_path)
+    exported(tmp_path, text="changed")
+    exported(tmp_path, lab="called-otherwise", text="changed")
+
+
+@pytest.mark.parametrize("file", ["lab.yaml", folder.COMPOSE, "config/mine.json"])
+def test_a_file_of_somebody_elses_stays(tmp_path, file):
+    (tmp_path / "config").mkdir()
+    (tmp_path / file).write_text("mine")
+    with pytest.raises(LabError, match=file):
+        exported(tmp_path)
+    assert (tmp_path / file).read_text() == "mine"
+
+
+def test_a_lab_may_be_exported_to_where_it_lies(tmp_path):
+    (tmp_path / "lab.yaml").write_text("a")
+    (tmp_path / "README.md").write_text("mine")
+    exported(tmp_path)
+
+
 @pytest.mark.parametrize(
     "content", [b"{}", b"\xff", b'{"source": {"lab": "nowhere", "name": "x"}}']
 )
