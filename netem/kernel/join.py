@@ -100,14 +100,34 @@ def _visit(
 
 
 def _enter(pid: int) -> None:
-    """Enter the namespaces of pid 1; the pid namespace is for children only."""
+    """Enter the namespaces of pid 1; the pid namespace is for children only.
+
+    Entering a mount namespace leads to its own root folder, and so out of a chroot.
+    """
     folder = Path("/proc/self/cwd").readlink()
+    inside = _root_folder(pid)
     flags = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWPID
     if namespace_id(pid, "user") != namespace_id("self", "user"):
         flags |= CLONE_NEWUSER  # entering one's own again is refused
     enter_network_of(pid, flags)
+    if inside is not None:
+        os.fchdir(inside)
+        os.chroot(".")
     with contextlib.suppress(OSError):
-        os.chdir(folder)  # entering a mount namespace leads to its root folder
+        os.chdir(folder)
+
+
+def _root_folder(pid: int) -> int | None:
+    """Open what pid 1 has for its root, which is ours with the sandbox's mounts.
+
+    None where /proc shows the processes of another namespace.
+    """
+    with contextlib.suppress(OSError):
+        fd = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY)
+        if os.path.samestat(os.fstat(fd), Path("/").stat()):
+            return fd
+        os.close(fd)
+    return None
 
 
 def _be_command(

@@ -90,6 +90,36 @@ def test_without_a_node_it_runs_beside_pid_1(lab, capfd):
     assert capfd.readouterr().out.strip() == net_of(sandbox)
 
 
+IN_CHROOT = """
+from netem.kernel.join import run_inside
+from netem.kernel.sandbox import Sandbox, mount_hosts
+
+def main(channel):
+    mount_hosts("fd00::1 h0\\n")
+    channel.sendall(b".")
+    channel.recv(1)
+    return 0
+
+with Sandbox.enter(main, user_namespace=False) as sandbox:
+    sandbox.channel.recv(1)
+    run_inside(sandbox.pid, ["cat", "/etc/hosts"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not may_administer(), reason="only root may")
+def test_from_a_chroot_it_runs_in_that_chroot(tmp_path):
+    """Where the mounts of the sandbox are: outside there are the host's own."""
+    enter = 'mount --rbind / "$0" && exec chroot "$0" "$@"'
+    python = (sys.executable, "-c", IN_CHROOT)
+    shown = subprocess.run(
+        ["unshare", "-m", "sh", "-c", enter, tmp_path, *python],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (shown.stdout, shown.stderr) == ("fd00::1 h0\n", "")
+
+
 def test_a_broken_pipe_ends_a_command_as_it_would_outside(lab, capfd):
     shown = output_of(lab, capfd, "sh", "-c", "yes | head -1; echo done")
     assert shown.splitlines() == ["y", "done"]
