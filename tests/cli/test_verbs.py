@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import jsonschema
 import pytest
 from click.testing import CliRunner
@@ -18,7 +17,6 @@ from netem.capture.runfolder import SCHEMA, RunFolder, RunFolderError
 from netem.capture.spool import Spool
 from netem.cli.main import VERBS, cli
 from netem.cli.options import make_plan
-from netem.labs import __file__ as labs_file
 
 BAD_LABS = {
     "unknown key": ("topology: {nodes: {h0: {}}, linx: []}", "topology.linx"),
@@ -31,9 +29,6 @@ BAD_LABS = {
 }
 
 ROOT = Path(__file__).parents[2]
-LABS = Path(labs_file).parent
-PARTS = ("docker", "netem", "transports", "wire")
-READMES = [ROOT / "README.md", *sorted(p for d in PARTS for p in (ROOT / d).rglob("README.md"))]
 FABRICLAB = (sys.executable, "-m", "netem")
 
 
@@ -207,48 +202,6 @@ def test_verbs_start_quickly_because_help_imports_little():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert ran.stdout.split() == ["False"]
-
-
-def commands_of(readme: Path) -> list[list[str]]:
-    """Return the arguments of each `fabriclab` command of a README's code blocks."""
-    lines = [
-        line for block in readme.read_text().split("```")[1::2] for line in block.split("\n")
-    ]
-    words = [
-        shlex.split(line, comments=True) for line in lines if line.startswith("fabriclab ")
-    ]
-    return [argv[1 : end_of(argv)] for argv in words]
-
-
-def end_of(argv: list[str]) -> int:
-    """Return where a command ends and the shell goes on: a pipe, a second command, a file."""
-    ends = (at for at, word in enumerate(argv) if word in {"|", "&&", ">", "2>"})
-    return next(ends, len(argv))
-
-
-def context_of(verb: str, arguments: list[str]) -> click.Context:
-    """Return the context of a command as click makes it; of a group that of its command."""
-    command = cli.get_command(None, verb)
-    assert command is not None, verb
-    if isinstance(command, click.Group):
-        inner = command.get_command(None, arguments[0])
-        assert inner is not None, (verb, arguments)
-        return inner.make_context(arguments[0], arguments[1:])
-    return command.make_context(verb, list(arguments))
-
-
-@pytest.mark.parametrize("readme", READMES, ids=lambda path: str(path.parent.relative_to(ROOT)))
-def test_every_command_of_a_readme_is_one(invoke, readme):
-    """As far as that can be told without doing it: flags, arguments, labs, keys to set."""
-    for verb, *arguments in commands_of(readme):
-        context = context_of(verb, arguments)
-        lab = context.params.get("lab")
-        if lab is not None and (LABS / lab).is_dir() and verb != "down":
-            sets = [part for pair in context.params["overrides"] for part in ("--set", pair)]
-            ran = invoke("validate", lab, *sets)
-            assert ran.exit_code == 0, (arguments, ran.stderr)
-        if verb == "exec":
-            assert not (LABS / context.params["node"]).exists(), arguments
 
 
 def test_all_that_reads_a_result_may_leave_early(tmp_path):
