@@ -65,6 +65,7 @@ class Wants:
     msn: int = 0  # messages that it has counted before
     window: int = 0  # PSNs that it may have open; 0: as many as it likes
     landing: int = 1 << 17  # bytes that its READs and receives may be placed in
+    load: int = 0  # WG: each message of a handshake finds the endpoint under load
 
     @classmethod
     def of(cls, given: Mapping[str, Value]) -> "Wants":

@@ -174,10 +174,10 @@ class _Player:
 
     def _limit(self, step: Step) -> int:
         wire = self._session.wire
-        if step.kind == "<?":
-            return wire.now() + wire.quiet
         times = [words.fields["before"] for words in step.choices if "before" in words.fields]
         latest = max(map(duration, times), default=0)
+        if step.kind == "<?":
+            return max(wire.now() + wire.quiet, self._since + latest)
         return max(wire.now(), self._since + 2 * latest) + wire.patience
 
     def _judge_choice(self, words: Words, took: int) -> None:

@@ -43,7 +43,7 @@ class SimTarget:
         number: int,
     ) -> Iterator[Session]:
         if wants.service == "WG":
-            gateway = WgNode()
+            gateway = WgNode(wants)
             ends = zip(MACS, (PEER_IP, NODE_IP), strict=True)
             ours, theirs = (Side(mac, ip, 0) for mac, ip in ends)
             joined = Joined(wants, ours, theirs, wrap=wrapped)

@@ -3,22 +3,23 @@
 import random
 from collections.abc import Mapping
 
-from netem.conform.endpoint import UnsupportedError
+from netem.conform.endpoint import UnsupportedError, Wants
 from netem.conform.notation import Value
 from netem.conform.virtual import VirtualTime, VirtualWire
+from netem.conform.wg_noise import public
 from netem.conform.wg_words import (
     NODE_KEY,
     NODE_PORT,
     PEER_KEY,
     PEER_PORT,
     inner_packet,
-    public,
 )
 from transports.clock import MS, Ns, S
 from transports.overlay.allowed_ips import Prefix
 from transports.overlay.endpoint import Endpoint
 from transports.overlay.events import Delivered
 from transports.overlay.keys import PrivateKey
+from transports.overlay.limits import Limits
 from transports.overlay.state import TunnelConfig
 from transports.overlay.tunnel import Tunnel
 
@@ -32,10 +33,12 @@ class WgNode:
 
     untold = frozenset({"completion", "COMM_EST", "SQ_DRAINED"})
 
-    def __init__(self) -> None:
+    def __init__(self, wants: Wants) -> None:
         self.time = VirtualTime(10 * S)
         rng = random.Random(5)
-        self.tunnel = Tunnel(TunnelConfig(), rng, rng.randbytes, epoch=_EPOCH)
+        # One message of a handshake at a time is load already, where a case wants it.
+        config = TunnelConfig(limits=Limits(load_threshold=1) if wants.load else Limits())
+        self.tunnel = Tunnel(config, rng, rng.randbytes, epoch=_EPOCH)
         self.tunnel.set_private_key(PrivateKey(NODE_KEY))
         peer = PrivateKey(PEER_KEY).public
         self.tunnel.add_peer(peer)

@@ -2,30 +2,28 @@
 
     INIT         ts=+N (seconds after the case's begin; default: later than the one before)
                  mac1=bad static=stranger reserved=1 longer=N
+                 mac2=cookie (of the COOKIE that came last) mac2=bad; default: zeros
     RESPONSE     answers the INIT that came last
+    COOKIE       answers the INIT or the RESPONSE that came last
     DATA         size counter src=stranger flip=1 index=bad extra=N (zeros behind the packet)
     KEEPALIVE    counter
     AGAIN        the datagram before once more; `port` for all: another UDP source port
 
 What comes is opened with the keys of the session that it belongs to. Its fields: `size` of the
 datagram, `counter`, `length` of the inner packet, `padded` (plain text beyond it, all zeros),
-`session` (0: the first one of the case), `to` the UDP port that it goes to.
+`session` (0: the first one of the case), `to` the UDP port that it goes to, `mac2` of a message
+of the handshake: `none`, `right` by the COOKIE that was sent last, `wrong`.
 
-The handshake is written from the paper (sections 5.4.2 to 5.4.6), over the primitives of
-`cryptography` and hashlib: nothing here is the product's.
+The handshake is written from the paper (sections 5.4.2 to 5.4.7), over `wg_noise` and
+`wg_cookie`: nothing here is the product's.
 """
 
-import hashlib
-import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2s
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-
+from netem.conform import wg_cookie
 from netem.conform.notation import Relative, Value, Words
+from netem.conform.wg_noise import dh, hash_, kdf, mac, open_, public, seal
 from wire.codec import DecodeError
 
 PEER_KEY, NODE_KEY, STRANGER = bytes([1]) * 32, bytes([2]) * 32, bytes([9]) * 32
@@ -44,48 +42,6 @@ class WgHeard:
     at: int
     name: str
     fields: Mapping[str, int | str]
-
-
-def public(private: bytes) -> bytes:
-    """Return the public key of a private one."""
-    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
-
-
-def _dh(private: bytes, other: bytes) -> bytes:
-    own = X25519PrivateKey.from_private_bytes(private)
-    return own.exchange(X25519PublicKey.from_public_bytes(other))
-
-
-def _hash(*parts: bytes) -> bytes:
-    return blake2s(b"".join(parts)).digest()
-
-
-def _kdf(key: bytes, data: bytes, count: int) -> list[bytes]:
-    secret = hmac.new(key, data, hashlib.blake2s).digest()
-    made, last = [], b""
-    for number in range(1, count + 1):
-        last = hmac.new(secret, last + bytes((number,)), hashlib.blake2s).digest()
-        made.append(last)
-    return made
-
-
-def _seal(key: bytes, counter: int, text: bytes, ad: bytes = b"") -> bytes:
-    return ChaCha20Poly1305(key).encrypt(_nonce(counter), text, ad)
-
-
-def _open(key: bytes, counter: int, text: bytes, ad: bytes = b"") -> bytes:
-    try:
-        return ChaCha20Poly1305(key).decrypt(_nonce(counter), text, ad)
-    except InvalidTag:
-        raise DecodeError("a message that does not open with the keys it should") from None
-
-
-def _nonce(counter: int) -> bytes:
-    return bytes(4) + counter.to_bytes(8, "little")
-
-
-def _mac(key: bytes, data: bytes) -> bytes:
-    return blake2s(data, digest_size=16, key=key).digest()
 
 
 @dataclass(slots=True)
@@ -109,6 +65,10 @@ class WgPeer:
     _stamp: int = 0
     _waiting: tuple[bytes, bytes, bytes, int] | None = None  # ck, h, ephemeral, index
     _heard: tuple[bytes, bytes, bytes, int] | None = None  # of an INIT: ck, h, ephemeral, index
+    _said_mac1: bytes = b""  # of our last INIT: a COOKIE is bound to it
+    _heard_macs: tuple[int, bytes] | None = None  # of their handshake: index, mac1
+    _given: bytes = b""  # the cookie that we have sent
+    _got: bytes = b""  # the cookie that has come
 
     # -- saying ----------------------------------------------------------------------------
 
@@ -121,6 +81,8 @@ class WgPeer:
                 self.last = self._init(given)
             case "RESPONSE":
                 self.last = self._response()
+            case "COOKIE":
+                self.last = self._cookie()
             case "DATA" | "KEEPALIVE":
                 self.last = self._data(words.name == "DATA", given)
             case "AGAIN":
@@ -137,45 +99,64 @@ class WgPeer:
         self._index += 1
         stamp = given.pop("ts", None)
         self._stamp = stamp.by if isinstance(stamp, Relative) else self._stamp + 1
-        ephemeral = _hash(b"ephemeral", self._index.to_bytes(4))
-        ck = _hash(_CONSTRUCTION)
-        h = _hash(_hash(ck, _IDENTIFIER), theirs)
-        h = _hash(h, public(ephemeral))
-        [ck] = _kdf(ck, public(ephemeral), 1)
-        ck, key = _kdf(ck, _dh(ephemeral, theirs), 2)
-        sealed_static = _seal(key, 0, public(static), h)
-        h = _hash(h, sealed_static)
-        ck, key = _kdf(ck, _dh(static, theirs), 2)
+        ephemeral = hash_(b"ephemeral", self._index.to_bytes(4))
+        ck = hash_(_CONSTRUCTION)
+        h = hash_(hash_(ck, _IDENTIFIER), theirs)
+        h = hash_(h, public(ephemeral))
+        [ck] = kdf(ck, public(ephemeral), 1)
+        ck, key = kdf(ck, dh(ephemeral, theirs), 2)
+        sealed_static = seal(key, 0, public(static), h)
+        h = hash_(h, sealed_static)
+        ck, key = kdf(ck, dh(static, theirs), 2)
         tai = (0x400000000000000A + _BEGIN + self._stamp).to_bytes(8) + bytes(4)
-        sealed_stamp = _seal(key, 0, tai, h)
-        h = _hash(h, sealed_stamp)
+        sealed_stamp = seal(key, 0, tai, h)
+        h = hash_(h, sealed_stamp)
         self._waiting = ck, h, ephemeral, self._index
         reserved = bytes((_int(given, "reserved", 0), 0, 0))
         message = b"\1" + reserved + self._index.to_bytes(4, "little") + public(ephemeral)
         message += sealed_static + sealed_stamp
-        mac1 = _mac(_hash(b"mac1----", theirs), message)
+        mac1 = mac(hash_(b"mac1----", theirs), message)
         if given.pop("mac1", "") == "bad":
             mac1 = bytes((mac1[0] ^ 1,)) + mac1[1:]
-        return message + mac1 + bytes(16) + bytes(_int(given, "longer", 0))
+        self._said_mac1 = mac1
+        mac2 = self._mac2(message + mac1, str(given.pop("mac2", "")))
+        return message + mac1 + mac2 + bytes(_int(given, "longer", 0))
+
+    def _mac2(self, message: bytes, which: str) -> bytes:
+        if not which:
+            return bytes(16)
+        if which == "cookie" and not self._got:
+            raise ValueError("mac2=cookie wants a COOKIE, and none has come")
+        return mac(self._got if which == "cookie" else b"no cookie", message)
+
+    def _cookie(self) -> bytes:
+        if self._heard_macs is None:
+            raise ValueError("answers an INIT or a RESPONSE, and none has come")
+        index, mac1 = self._heard_macs
+        self._index += 1
+        self._given = hash_(b"cookie", self._index.to_bytes(4))[:16]
+        nonce = hash_(b"nonce", self._index.to_bytes(4))[:24]
+        sealed = wg_cookie.seal(public(PEER_KEY), nonce, self._given, mac1)
+        return b"\3\0\0\0" + index.to_bytes(4, "little") + nonce + sealed
 
     def _response(self) -> bytes:
         if self._heard is None:
             raise ValueError("answers an INIT, and none has come")
         ck, h, their_ephemeral, their_index = self._heard
         self._index += 1
-        ephemeral = _hash(b"ephemeral", self._index.to_bytes(4))
-        h = _hash(h, public(ephemeral))
-        [ck] = _kdf(ck, public(ephemeral), 1)
-        [ck] = _kdf(ck, _dh(ephemeral, their_ephemeral), 1)
-        [ck] = _kdf(ck, _dh(ephemeral, public(NODE_KEY)), 1)
-        ck, tau, key = _kdf(ck, bytes(32), 3)
-        h = _hash(h, tau)
-        empty = _seal(key, 0, b"", h)
-        receive, send = _kdf(ck, b"", 2)
+        ephemeral = hash_(b"ephemeral", self._index.to_bytes(4))
+        h = hash_(h, public(ephemeral))
+        [ck] = kdf(ck, public(ephemeral), 1)
+        [ck] = kdf(ck, dh(ephemeral, their_ephemeral), 1)
+        [ck] = kdf(ck, dh(ephemeral, public(NODE_KEY)), 1)
+        ck, tau, key = kdf(ck, bytes(32), 3)
+        h = hash_(h, tau)
+        empty = seal(key, 0, b"", h)
+        receive, send = kdf(ck, b"", 2)
         self.sessions.append(_Keys(send, receive, self._index, their_index))
         indices = self._index.to_bytes(4, "little") + their_index.to_bytes(4, "little")
         message = b"\2\0\0\0" + indices + public(ephemeral) + empty
-        return message + _mac(_hash(b"mac1----", public(NODE_KEY)), message) + bytes(16)
+        return message + mac(hash_(b"mac1----", public(NODE_KEY)), message) + bytes(16)
 
     def _data(self, has_packet: bool, given: dict[str, Value]) -> bytes:
         if not self.sessions:
@@ -189,7 +170,7 @@ class WgPeer:
             text = inner_packet(source, 2, _int(given, "size", 60))
             text += bytes(-len(text) % 16 + _int(given, "extra", 0))
         index = keys.theirs ^ (0xFFFF if given.pop("index", "") == "bad" else 0)
-        sealed = bytearray(_seal(keys.send, counter, text))
+        sealed = bytearray(seal(keys.send, counter, text))
         if _int(given, "flip", 0):
             sealed[-1] ^= 1
         head = b"\4\0\0\0" + index.to_bytes(4, "little") + counter.to_bytes(8, "little")
@@ -209,25 +190,45 @@ class WgPeer:
             fields |= self._hear_init(datagram)
         elif name == "RESPONSE":
             self._hear_response(datagram)
+        elif name == "COOKIE":
+            self._hear_cookie(datagram)
         elif name == "DATA":
             name, found = self._hear_data(datagram)
             fields |= found
+        if name in {"INIT", "RESPONSE"}:
+            fields["mac2"] = self._judged_mac2(datagram)
         return WgHeard(at, name, fields)
+
+    def _judged_mac2(self, message: bytes) -> str:
+        """Say what a handshake message's mac2 is, and keep what a COOKIE for it needs."""
+        self._heard_macs = int.from_bytes(message[4:8], "little"), message[-32:-16]
+        if message[-16:] == bytes(16):
+            return "none"
+        is_right = self._given and message[-16:] == mac(self._given, message[:-16])
+        return "right" if is_right else "wrong"
+
+    def _hear_cookie(self, message: bytes) -> None:
+        if self._waiting is None or int.from_bytes(message[4:8], "little") != self._waiting[3]:
+            raise DecodeError("COOKIE for another index than that of the INIT")
+        got = wg_cookie.open_(public(NODE_KEY), message[8:32], message[32:], self._said_mac1)
+        if got is None:
+            raise DecodeError("COOKIE that does not open for the INIT that came before it")
+        self._got = got
 
     def _hear_init(self, message: bytes) -> dict[str, int | str]:
         ours = public(PEER_KEY)
-        if message[116:132] != _mac(_hash(b"mac1----", ours), message[:116]):
+        if message[116:132] != mac(hash_(b"mac1----", ours), message[:116]):
             raise DecodeError("INIT whose mac1 is wrong")
         ephemeral = message[8:40]
-        ck = _hash(_CONSTRUCTION)
-        h = _hash(_hash(_hash(ck, _IDENTIFIER), ours), ephemeral)
-        [ck] = _kdf(ck, ephemeral, 1)
-        ck, key = _kdf(ck, _dh(PEER_KEY, ephemeral), 2)
-        static = _open(key, 0, message[40:88], h)
-        h = _hash(h, message[40:88])
-        ck, key = _kdf(ck, _dh(PEER_KEY, static), 2)
-        stamp = _open(key, 0, message[88:116], h)
-        h = _hash(h, message[88:116])
+        ck = hash_(_CONSTRUCTION)
+        h = hash_(hash_(hash_(ck, _IDENTIFIER), ours), ephemeral)
+        [ck] = kdf(ck, ephemeral, 1)
+        ck, key = kdf(ck, dh(PEER_KEY, ephemeral), 2)
+        static = open_(key, 0, message[40:88], h)
+        h = hash_(h, message[40:88])
+        ck, key = kdf(ck, dh(PEER_KEY, static), 2)
+        stamp = open_(key, 0, message[88:116], h)
+        h = hash_(h, message[88:116])
         index = int.from_bytes(message[4:8], "little")
         before = self._heard
         is_new = before is None or before[2] != ephemeral
@@ -244,17 +245,17 @@ class WgPeer:
         ck, h, ephemeral, index = self._waiting
         if int.from_bytes(message[8:12], "little") != index:
             raise DecodeError("RESPONSE to another index")
-        if message[60:76] != _mac(_hash(b"mac1----", public(PEER_KEY)), message[:60]):
+        if message[60:76] != mac(hash_(b"mac1----", public(PEER_KEY)), message[:60]):
             raise DecodeError("RESPONSE whose mac1 is wrong")
         theirs = message[12:44]
-        h = _hash(h, theirs)
-        [ck] = _kdf(ck, theirs, 1)
-        [ck] = _kdf(ck, _dh(ephemeral, theirs), 1)
-        [ck] = _kdf(ck, _dh(PEER_KEY, theirs), 1)
-        ck, tau, key = _kdf(ck, bytes(32), 3)
-        h = _hash(h, tau)
-        _open(key, 0, message[44:60], h)
-        send, receive = _kdf(ck, b"", 2)
+        h = hash_(h, theirs)
+        [ck] = kdf(ck, theirs, 1)
+        [ck] = kdf(ck, dh(ephemeral, theirs), 1)
+        [ck] = kdf(ck, dh(PEER_KEY, theirs), 1)
+        ck, tau, key = kdf(ck, bytes(32), 3)
+        h = hash_(h, tau)
+        open_(key, 0, message[44:60], h)
+        send, receive = kdf(ck, b"", 2)
         their_index = int.from_bytes(message[4:8], "little")
         self.sessions.append(_Keys(send, receive, index, their_index))
         self._waiting = None
@@ -266,7 +267,7 @@ class WgPeer:
         if not mine:
             raise DecodeError(f"DATA for index {index:#x}, which is no session's")
         number = mine[0]
-        text = _open(self.sessions[number].receive, counter, message[16:])
+        text = open_(self.sessions[number].receive, counter, message[16:])
         found: dict[str, int | str] = {"counter": counter, "session": number}
         if not text:
             return "KEEPALIVE", found
