@@ -59,7 +59,7 @@ class SimTarget:
             )
             joined = Joined(wants, ours, theirs)
             if wants.service == "SWITCH":
-                switch = SwitchNode()
+                switch = SwitchNode(VirtualTime())
                 yield Session(joined, SwitchWire(switch), switch, is_real=False)
             else:
                 node = RoutingNode()

@@ -6,11 +6,17 @@
 ! queue index=1 dscp=8 ecn=2000,4000,50          marks: Kmin, Kmax, Pmax in percent
 ! trim size=256 dscp=48 queue=6 trimmable=4,8    what `TrimPlan` has
 ! sid prefix=fcbb:bb00:f::/48 behaviour=uN
+! bundle ports=e3,e4                             fd00:9::/64 is behind both, frames in turn
 ! carrier port=e4 up=0                           the link is down, or up again
 ! count port=e3 queue=1                          then: = counted trimmed=1 sent=1 refused=0
 
 Behind eN are fd00:N::/64, 10.0.N.0/24 and fcbb:bb00:N::/48. The first frame makes the switch
-from what was said up to then.
+from what was said up to then. One that runs may be told how to trim:
+
+! trim size=128 dscp=20 queue=5                  another way; the queues stay as they are
+! trim off                                       none: what finds no room is dropped
+! queue index=1 action=drop                      of this class, or again action=trim
+! restart                                        it begins anew, with what it was told last
 """
 
 from collections.abc import Mapping
@@ -26,12 +32,14 @@ from netem.conform.sw_words import PORTS, neighbour_mac, own_mac
 from netem.conform.virtual import VirtualTime, VirtualWire
 from netem.impair.model import Impairment
 from netem.switch.pipeline import Switch
+from netem.switch.trimming import Trimmer
 from netem.topology.plan import NodePlan, PortPlan
 from netem.topology.switch_plan import (
     CLASSES,
     BufferPlan,
     ClassifyPlan,
     EcnPlan,
+    LoadBalancing,
     NextHop,
     PfcPlan,
     QueuePlan,
@@ -59,6 +67,7 @@ class _Said:
     trim: TrimPlan | None = None
     buffer: BufferPlan = BufferPlan()  # noqa: RUF009 - frozen
     sids: list[SidPlan] = field(default_factory=list)
+    bundle: tuple[str, ...] = ()  # ports
     ports: dict[str, PortPlan] = field(
         default_factory=lambda: {
             name: PortPlan(
@@ -75,7 +84,8 @@ class SwitchNode:
 
     untold = frozenset({"completion", "COMM_EST", "SQ_DRAINED"})
 
-    def __init__(self) -> None:
+    def __init__(self, time: VirtualTime) -> None:
+        self.time = time
         self._said = _Said()
         self._switch: Switch | None = None
         self._told: list[Mapping[str, Value]] = []
@@ -94,13 +104,30 @@ class SwitchNode:
                 self._count(given)
             elif name == "carrier":
                 self.switch.set_carrier(str(given["port"]), is_up=bool(given["up"]))
-            elif self._switch is not None:
-                raise UnsupportedError(f"a switch that runs is told no {name}")
-            else:
+            elif name == "restart":
+                self._switch = None
+            elif self._switch is None:
                 self._set_up(name, given)
+            else:
+                self._change(self._switch, name, given)
         except (ValueError, TypeError, KeyError) as error:
             raise RefusedError(f"{name}: {error}") from error
         return {}
+
+    def _change(self, switch: Switch, name: str, given: dict[str, Any]) -> None:
+        """Tell a switch that runs how to trim; a refusal changes nothing."""
+        said = self._said
+        trim, queues = said.trim, [*said.queues]
+        if name == "trim":
+            trim = None if "off" in given else _trim(given)
+        elif name == "queue" and given.keys() == {"index", "action"}:
+            index = int_of(given, "index", 0)
+            queues[index] = replace(queues[index], action=given["action"])
+        else:
+            raise UnsupportedError(f"a switch that runs is told no {name} with {[*given]}")
+        trims = [index for index, queue in enumerate(queues) if queue.action == "trim"]
+        switch.set_trimming(trim, trims, self.time.at)
+        said.trim, said.queues = trim, queues
 
     def _set_up(self, name: str, given: dict[str, Any]) -> None:
         said = self._said
@@ -109,7 +136,11 @@ class SwitchNode:
             said.classes |= dict.fromkeys(_numbers(given.pop("dscp", "")), index)
             said.queues[index] = _queue(given)
         elif name == "trim":
-            said.trim = _trim(given)
+            plan = _trim(given)
+            Trimmer(plan, "fabric", CLASSES)  # refuses what the switch would
+            said.trim = plan
+        elif name == "bundle":
+            said.bundle = tuple(str(given["ports"]).split(","))
         elif name == "port":
             port = said.ports[str(given.pop("port"))]
             rate = int_of(given, "rate", _RATE)
@@ -159,7 +190,7 @@ class SwitchWire(VirtualWire):
     delay: Ns = 0  # a frame's time is when it leaves
 
     def __init__(self, node: SwitchNode) -> None:
-        super().__init__(VirtualTime())
+        super().__init__(node.time)
         self._node = node
 
     def send(self, frame: bytes) -> None:
@@ -185,12 +216,16 @@ def _plan(said: _Said) -> NodePlan:
         for number, name in enumerate(PORTS, 1)
         for prefix in (f"fd00:{number}::/64", f"10.0.{number}.0/24", f"fcbb:bb00:{number}::/48")
     ]
+    if said.bundle:
+        hops = tuple(NextHop(name, neighbour_mac(name).hex(":")) for name in said.bundle)
+        routes.append(RoutePlan("fd00:9::/64", hops))
     plan = SwitchPlan(
         classify=ClassifyPlan(dscp=said.classes),
         buffer=said.buffer,
         queues=tuple(said.queues),
         trim=said.trim,
         routes=tuple(routes),
+        balance=LoadBalancing(mode="spray") if said.bundle else LoadBalancing(),
         sids=tuple(said.sids),
         icmp_errors=False,
     )

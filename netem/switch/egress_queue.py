@@ -48,28 +48,13 @@ class EgressQueue:
         self.weight = plan.weight
         self.priority = index if plan.priority is None else plan.priority
         self.is_lossless = plan.pfc is not None
-        self.trims = plan.action == "trim" and not self.is_lossless
-        self.trim_at = trim_at if self.trims else None
+        self._trim_at = trim_at
         self.account = account
         self.marker = marker
         self.watchdog = watchdog
         # Nothing but memory to see to when a frame begins to leave
         self.is_plain = watchdog is None and (marker is None or not marker.at_dequeue)
-        # How long it may be, arriving frame included, without any rule but room to apply
-        rules = [] if self.trim_at is None else [self.trim_at]
-        if marker is not None and not marker.at_dequeue:
-            rules.append(marker.kmin)
-        self.plain_until = min(rules, default=NO_RULE)
-        # The same with room among the rules; below it an account without a reserve may have
-        # what is free of the pool, and of a dynamic threshold `den` parts in `num`.
-        self.express_until = NO_EXPRESS
-        self.num = self.den = 0
-        if isinstance(account, QueueAccount) and not account.reserved and self.is_plain:
-            self.express_until = self.plain_until
-            if account.limit is None:
-                self.num, self.den = account.num, account.den
-            else:
-                self.express_until = min(self.plain_until, account.limit)
+        self.let_trim(plan.action == "trim")
         self.frames: deque[Held] = deque()
         self.offered = 0  # frames
         # By the names of the field
@@ -85,6 +70,27 @@ class EgressQueue:
         self.trim_sent = 0
         self.trim_drops = 0
         self.storm_drops = 0
+
+    def let_trim(self, trims: bool) -> None:
+        """Have what the queue refuses trimmed from now on, or dropped; lossless ones drop."""
+        self.trims = trims and not self.is_lossless
+        self.trim_at = self._trim_at if self.trims else None
+        # How long it may be, arriving frame included, without any rule but room to apply
+        rules = [] if self.trim_at is None else [self.trim_at]
+        marker, account = self.marker, self.account
+        if marker is not None and not marker.at_dequeue:
+            rules.append(marker.kmin)
+        self.plain_until = min(rules, default=NO_RULE)
+        # The same with room among the rules; below it an account without a reserve may have
+        # what is free of the pool, and of a dynamic threshold `den` parts in `num`.
+        self.express_until = NO_EXPRESS
+        self.num = self.den = 0
+        if isinstance(account, QueueAccount) and not account.reserved and self.is_plain:
+            self.express_until = self.plain_until
+            if account.limit is None:
+                self.num, self.den = account.num, account.den
+            else:
+                self.express_until = min(self.plain_until, account.limit)
 
     @property
     def head_size(self) -> int:
@@ -117,7 +123,7 @@ class EgressQueue:
             yield "EcnMarkedPkts", self.marked
             yield "EcnIncapablePkts", self.incapable
         yield "EcnWouldMarkPkts", self.would_mark
-        if self.trims:
+        if self.trims or self.trimmed:
             yield "TrimPkts", self.trimmed
             yield "TrimSent", self.trim_sent
             yield "TrimDrop", self.trim_drops

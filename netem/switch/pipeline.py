@@ -28,7 +28,7 @@ driver has not taken by `netem.switch.ledger.MOST_OUT`, events by the chronicle.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from hashlib import blake2b
 
@@ -45,9 +45,10 @@ from netem.switch.ledger import Ledger
 from netem.switch.lines import NEVER, Lines
 from netem.switch.port import Gone, Port
 from netem.switch.report import counters_of
+from netem.switch.trimming import Trimmer
 from netem.topology.outcome import NodeReport
 from netem.topology.plan import NodePlan, WorkPlan
-from netem.topology.switch_plan import SwitchPlan
+from netem.topology.switch_plan import SwitchPlan, TrimPlan
 from transports.clock import Ns
 from wire.codec import DecodeError, ReadBuffer
 from wire.ethernet import ETHERNET
@@ -130,6 +131,27 @@ class Switch:
     def touched(self) -> Mapping[str, int]:
         """Say how many frames each hold has kept waiting, by its why."""
         return self._lines.touched
+
+    def set_trimming(self, plan: TrimPlan | None, classes: Collection[int], now: Ns) -> None:
+        """Trim what the queues of these classes refuse, as `plan` says; from now on.
+
+        None: nobody trims. What waits stays as it is, and counters go on. Raise ValueError for
+        a plan that cannot be, or a class that there is not; nothing has changed then.
+        """
+        self._catch_up(now)
+        ports = self._ports.values()
+        unknown = {*classes} - {queue.index for port in ports for queue in port.queues}
+        if unknown:
+            raise ValueError(f"trim: there is no queue {min(unknown)}")
+        trimmers = [
+            None if plan is None else Trimmer(plan, port.faces, len(port.queues))
+            for port in ports
+        ]
+        for port, trimmer in zip(ports, trimmers, strict=True):
+            port.trimmer = trimmer
+            for queue in port.queues:
+                queue.let_trim(queue.index in classes)
+        self._express.forget()
 
     def set_carrier(self, port: str, is_up: bool) -> None:
         """Choose paths without `port`, whose link is down, or with it again."""

@@ -50,6 +50,7 @@ class Port:
     ) -> None:
         self.name = plan.name
         self.mtu = plan.mtu
+        self.faces = plan.faces
         self.largest = plan.mtu + ETHERNET.size  # untagged
         self.queues = tuple(queues)
         self.lossless = tuple(lossless)  # by class

@@ -11,21 +11,29 @@ from netem.impair.trim import cut_at, dscp, trim
 from netem.topology.switch_plan import PortFacing, TrimPlan
 from wire.codec import ReadBuffer
 
+MAX_DSCP = 63
+
 
 class Trimmer:
     """Trims at one egress port."""
 
     def __init__(self, plan: TrimPlan, faces: PortFacing, classes: int) -> None:
-        """Raise ValueError for a plan that says neither or both of `size` and `keep`."""
+        """Raise ValueError, in words, for a plan that cannot be."""
         if (plan.size is None) == (plan.keep is None):
             raise ValueError("trim: exactly one of size and keep is given")
         if not 0 <= plan.queue < classes:
-            raise ValueError(f"trim: there is no queue {plan.queue}")
+            raise ValueError(
+                f"trim: there is no queue {plan.queue}, legal is 0 to {classes - 1}"
+            )
         self.queue = plan.queue
         self._plan = plan
         self._faces_host = faces == "host"
         self._trimmable = frozenset(plan.trimmable)
-        self._trimmed = frozenset({plan.dscp, plan.dscp_host, *plan.dscp_map.values()} - {None})
+        new = {plan.dscp, *plan.dscp_map.values()}
+        self._trimmed = frozenset(new if plan.dscp_host is None else {plan.dscp_host, *new})
+        for code in self._trimmed:
+            if not 0 <= code <= MAX_DSCP:
+                raise ValueError(f"trim: DSCP {code}, legal is 0 to {MAX_DSCP}")
 
     def is_trimmable(self, frame: ReadBuffer) -> bool:
         """Say whether the packet may be trimmed: by its DSCP, and by what it is."""

@@ -2,6 +2,7 @@
 
 from netem.impair.trim import _correct, _shorten
 from netem.switch.admission import Admission
+from netem.switch.assembly import _port
 from netem.switch.buffer import IngressAccount
 from netem.switch.egress_queue import EgressQueue
 from netem.switch.lines import Lines
@@ -58,7 +59,7 @@ SWITCH_FAULTS = [
           "if target.account.admit(cells):", "if target.account.admit(cells) or True:"),
     Fault("trims twice", "trim/T7", Trimmer.is_trimmable, "code in self._trimmed", "False"),
     Fault("the DSCP of the last hop is one as others", "trim/T7.last-hop", Trimmer.__init__,
-          "plan.dscp_host, *plan", "*plan"),
+          "plan.dscp_host is None", "True"),
     Fault("counted for the trim queue", "trim/T8", Admission._trim,
           "queue.trimmed += 1", "out.queues[trimmer.queue].trimmed += 1"),
     Fault("what is trimmed is no drop", "trim/T8", Admission._trim,
@@ -76,6 +77,38 @@ SWITCH_FAULTS = [
           _TRIMMED, _TRIMMED.replace("self._plan", _ALL_LENGTHS)),
     Fault("UDP checksum zeroed", "trim/T12.4", Trimmer.trim,
           _TRIMMED, _with("out.__setitem__(slice(40, 42), bytes(2))")),
+    # trimming, changed while it runs
+    Fault("the size stays that of the beginning", "trim/T1.sonic-1", Switch.set_trimming,
+          "port.trimmer = trimmer", "port.trimmer._plan = "
+          "__import__('msgspec').structs.replace(trimmer._plan, size=port.trimmer._plan.size)"),
+    Fault("the trim queue stays that of the beginning", "trim/T1.sonic-1", Switch.set_trimming,
+          "port.trimmer = trimmer",
+          "trimmer.queue = port.trimmer.queue; port.trimmer = trimmer"),
+    Fault("a DSCP of seven bits taken", "trim/T1.sonic-1-limits", Trimmer.__init__,
+          "0 <= code <= MAX_DSCP", "0 <= code <= 127"),
+    Fault("a refused change is half done", "trim/T1.sonic-1-limits", Switch.set_trimming,
+          "ports = self._ports.values()",
+          "ports = self._ports.values(); [setattr(port, 'trimmer', None) for port in ports]"),
+    Fault("one member of a bundle does not trim", "trim/T1.sonic-5", _port,
+          "plan.trim is None", "plan.trim is None or port.name == 'e4'"),
+    Fault("a bundle forgets to trim with its member", "trim/T1.sonic-5", Switch.set_carrier,
+          "self._express.forget()",
+          "self._express.forget(); [q.let_trim(False) for p in self._ports.values()"
+          " for q in p.queues]"),
+    Fault("begins with a way to trim of its own", "trim/T1.sonic-8", _port,
+          "Trimmer(plan.trim,", "Trimmer(type(plan.trim)(dscp=48, queue=6),"),
+    Fault("drop stays drop", "trim/T4.sonic-10", EgressQueue.let_trim,
+          "self.trims = trims and",
+          "self.trims = trims and getattr(self, 'trims', True) and"),
+    Fault("trim stays trim", "trim/T4.sonic-10", EgressQueue.let_trim,
+          "self.trims = trims and",
+          "self.trims = (trims or getattr(self, 'trims', False)) and"),
+    Fault("a change trims what waits", "trim/T4.waiting", Switch.set_trimming,
+          "port.trimmer = trimmer",
+          "port.trimmer = trimmer; [setattr(q, 'frames', type(q.frames)("
+          "(bytes(f[0])[:256], *f[1:]) for f in q.frames)) for q in port.queues]"),
+    Fault("trimming cannot be taken away", "trim/T4.sonic-12", Switch.set_trimming,
+          "port.trimmer = trimmer", "port.trimmer = trimmer or port.trimmer"),
     # PFC
     Fault("PFC frame not padded", "pfc/P1", PauseSender.frame,
           "return frame", "return frame[:34]"),

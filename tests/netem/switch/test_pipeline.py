@@ -368,6 +368,33 @@ def test_c08_each_kind_of_packet_has_its_outcome():
     rig.check_books()
 
 
+def test_trimming_changes_while_frames_wait_and_a_refused_change_is_none():
+    rig = trimming()
+    fill = [of_size(1, 1000, dscp=4)] * 4
+    for frame in (*fill, fill[0]):
+        rig.offer("e0", frame)
+    for plan, classes in (
+        (TrimPlan(size=128, dscp=12, queue=2), {0}),
+        (TrimPlan(size=128, dscp=64, queue=1), {0}),
+        (TrimPlan(size=128, dscp=12, queue=1), {0, 2}),
+    ):
+        with pytest.raises(ValueError, match="trim:"):
+            rig.switch.set_trimming(plan, classes, rig.now)
+    rig.offer("e0", fill[0])
+    rig.switch.set_trimming(None, {0}, rig.now)
+    rig.offer("e0", fill[0])
+    rig.switch.set_trimming(TrimPlan(size=200, dscp=16, queue=1), {0}, rig.now)
+    rig.offer("e0", fill[0])
+    rig.switch.set_trimming(TrimPlan(size=200, dscp=16, queue=1), (), rig.now)
+    rig.offer("e0", fill[0])
+    rig.finish()
+    cut = [(len(row.frame), dscp(row.frame)) for row in rig.sent if len(row.frame) < 1000]
+    assert cut == [(128, 12), (128, 12), (200, 16)]
+    counters = rig.counters
+    assert (counters["e1.q0.TrimPkts"], counters["e1.q0.DropPkts"]) == (3, 5)
+    rig.check_books()
+
+
 def test_a_short_packet_may_be_dropped_instead():
     rig = trimming(trim=TrimPlan(size=128, dscp=12, queue=1, short="drop"))
     for _ in range(4):
