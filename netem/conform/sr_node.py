@@ -1,6 +1,7 @@
 """A node that routes by segments, in the simulator: its SIDs are what a case asks for.
 
 ! sid prefix=fc00:1::e/128 behaviour=End.X port=e1 flavours=PSP,USD
+! sid prefix=fc00:1::e/128 flavours=USP upper=udp         takes UDP itself, by port `own`
 ! sid csids=0x11 block=32 width=16 behaviour=End          NEXT-CSID, of this structure
 ! steer to=fd0b:: segments=fc00:1::e,fc00:2::e reduced    a headend for what is to `to`
 """
@@ -11,11 +12,18 @@ from ipaddress import IPv6Address, IPv6Network
 
 from netem.conform.endpoint import RefusedError, UnsupportedError
 from netem.conform.notation import Value
-from netem.conform.sr_words import container, int_of, label
+from netem.conform.sr_words import NEXT_HEADERS, container, int_of, label
 from transports.clock import MS, Ns, S
 from transports.srv6.endpoint import process
 from transports.srv6.headend import Policy, encapsulate
-from transports.srv6.outcome import Adjacency, CrossConnect, Decapsulated, Forward, Transit
+from transports.srv6.outcome import (
+    Adjacency,
+    CrossConnect,
+    Decapsulated,
+    Deliver,
+    Forward,
+    Transit,
+)
 from transports.srv6.sids import Behaviour, Flavour, Sid, SidTable
 from wire.csid import CsidStructure
 from wire.ethernet import ETHERNET
@@ -72,6 +80,8 @@ class RoutingNode:
             return [(outcome.adjacencies[0].port, "", bytes(outcome.packet))]
         if isinstance(outcome, Decapsulated):
             return [("", str(outcome.table or ""), bytes(outcome.packet))]
+        if isinstance(outcome, Deliver):
+            return [("own", "", bytes(outcome.packet))]
         if isinstance(outcome, Transit):
             hop = packet[7] - 1
             return [("", "", packet[:7] + bytes((hop,)) + packet[8:])] if hop > 0 else []
@@ -125,6 +135,7 @@ def _sid(fields: Mapping[str, Value]) -> Sid:
     else:
         prefix = str(given.pop("prefix"))
     port = str(given.pop("port", ""))
+    upper = str(given.pop("upper", ""))
     return Sid(
         IPv6Network(prefix),
         behaviour,
@@ -132,4 +143,5 @@ def _sid(fields: Mapping[str, Value]) -> Sid:
         structure,
         (Adjacency(port),) if port else (),
         table=int_of(given, "table", 0) or None,
+        upper_layers=frozenset({NEXT_HEADERS[upper]} if upper else ()),
     )

@@ -9,9 +9,10 @@
     nh                  what is inside: ipv6 (default), ipv4, udp
     inner.hop inner.tc  of what is inside
 
-What comes out is IPV6 or IPV4; `out` is the port that a behaviour sends it by, `table` where
-a decapsulated packet is looked up. `plain` means: no SRH; `same`: inside nothing changed.
-Codecs of the product are not used here: offsets are those of RFC 8200, 791 and 8754.
+What comes out is IPV6 or IPV4; `out` is the port that a behaviour sends it by (`own`: the node
+takes it itself), `table` where a decapsulated packet is looked up. `plain` means: no SRH;
+`same`: inside nothing changed. Codecs of the product are not used here: offsets are those of
+RFC 8200, 791 and 8754.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from netem.conform.notation import Value, Words
 
 SOURCE = IPv6Address("fd00:a::1").packed
 _BLOCK = 0xFCBB_BB00_1122_3344_5566_7788_99AA_BBCC  # its first bits are locator blocks
-_NEXT = {"ipv6": 41, "ipv4": 4, "udp": 17}
+NEXT_HEADERS = {"ipv6": 41, "ipv4": 4, "udp": 17}
 _UDP = bytes.fromhex("c35112b7001800000011223344556677889900aabbccddee")
 _SRH_SIZE, _HEAD = 8, 40
 
@@ -55,14 +56,15 @@ def say_packet(words: Words) -> bytes:
     destination = _address(given)
     kind = str(given.pop("nh", "ipv6"))
     inner = _inner(kind, int_of(given, "inner.hop", 64), int_of(given, "inner.tc", 0))
-    srh = _srh(given, _NEXT[kind]) if "list" in given else b""
+    srh = _srh(given, NEXT_HEADERS[kind]) if "list" in given else b""
     body = srh + inner
     tc, hop = int_of(given, "tc", 0), int_of(given, "hop", 64)
     source = IPv6Address(str(given.pop("sa", IPv6Address(SOURCE)))).packed
     if given:
         raise ValueError(f"no field {', '.join(given)}")
     word = 6 << 28 | tc << 20 | 0x12345
-    head = word.to_bytes(4) + len(body).to_bytes(2) + bytes((43 if srh else _NEXT[kind], hop))
+    first = 43 if srh else NEXT_HEADERS[kind]
+    head = word.to_bytes(4) + len(body).to_bytes(2) + bytes((first, hop))
     return head + source + IPv6Address(destination).packed + body
 
 
@@ -174,8 +176,8 @@ def differs(words: Words, heard: Routed, said: bytes) -> str | None:
 def _wanted(name: str, value: Value) -> Value:
     """Return what a field must be, in the one way that it is written here."""
     text = str(value)
-    if name == "nh" and text in _NEXT:
-        return _NEXT[text]
+    if name == "nh" and text in NEXT_HEADERS:
+        return NEXT_HEADERS[text]
     if name in {"da", "sa", "list"} and ":" in text:
         return ",".join(str(IPv6Address(each)) for each in text.split(","))
     return value
