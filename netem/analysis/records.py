@@ -22,8 +22,9 @@ Record: TypeAlias = tuple[int, Ns, int, bytes, int, str, int | None]
 
 _EPB_LIKE = 20  # bytes of an enhanced packet's fields in front of its data
 _PACKET = 2  # the block that the enhanced packet replaced
-_COMMENT, _NAME, _DESCRIPTION, _TSRESOL, _TSOFFSET, _IFDROP = 1, 2, 3, 9, 14, 5
-_OURS = re.compile(rb"^link .*, frames from .* to (.+)$")  # as netem.capture.merge describes
+_COMMENT, _NAME, _DESCRIPTION, _TSRESOL, _TSOFFSET, _IFRECV, _IFDROP = 1, 2, 3, 9, 14, 4, 5
+# As netem.capture.merge describes: "link a:p0--b:p0, frames (passed on) from a:p0 to b:p0".
+_OURS = re.compile(rb"^link .*, frames (passed on )?from .* to (.+)$")
 _FLAGS, _PACKET_ID = 2, 5
 _LEAST_BLOCK = 12
 _MOST_SECRETS = 1 << 22  # Ours: bytes of key logs, some twenty thousand handshakes
@@ -46,6 +47,7 @@ class Interface(NamedTuple):
     ticks_per_s: int = 1_000_000_000
     offset: Ns = 0
     leads_to: str = ""  # our captures: the port at the other end of the link
+    forwards: bool = False  # our captures: its node passes on what others have sent
 
     @property
     def node(self) -> str:
@@ -86,8 +88,11 @@ class CaptureReader:
         self.problem = ""
         self.skipped = 0
         self.dropped = 0  # packets that the capture says it lost
+        # By interface: how many packets it says were there, and when it said so.
+        self.received: dict[int, tuple[int, Ns]] = {}
         self.consumed = 0  # bytes so far
         self.sections: list[int] = []  # the first interface of each
+        self._first = 0  # interface of the section that is read
         self._held = 0  # bytes of `secrets`
         self._file = file
         self._rest = b""
@@ -138,7 +143,7 @@ class CaptureReader:
                     order = _BYTE_ORDERS[magic]
                     edge, packet = order.edge.unpack_from, order.packet.unpack_from
                     kind, size = edge(buf, pos)
-                    first = len(interfaces)
+                    first = self._first = len(interfaces)
                     if len(self.sections) < pcapng.MAX_INTERFACES:
                         self.sections.append(first)
                 stop = pos + size
@@ -203,23 +208,31 @@ class CaptureReader:
         if len(body) < 8 or len(self.interfaces) >= pcapng.MAX_INTERFACES:
             return
         link_type, _, _ = order.short.unpack_from(body)
-        name, leads_to, ticks, offset = "", "", 1_000_000, 0
+        name, leads_to, forwards, ticks, offset = "", "", False, 1_000_000, 0
         for code, value in _options(order, body, 8, len(body)):
             if code == _NAME:
                 name = value.decode(errors="replace").rstrip("\0")
             elif code == _DESCRIPTION and (found := _OURS.search(value)):
-                leads_to = found[1].decode(errors="replace")
+                leads_to, forwards = found[2].decode(errors="replace"), bool(found[1])
             elif code == _TSRESOL and value:
                 exponent = value[0] & 0x7F
                 ticks = 1 << exponent if value[0] & 0x80 else 10 ** min(exponent, 38)
             elif code == _TSOFFSET and len(value) == 8:
                 offset = order.i64.unpack(value)[0] * 1_000_000_000
-        self.interfaces.append(Interface(name, link_type, ticks, offset, leads_to))
+        self.interfaces.append(Interface(name, link_type, ticks, offset, leads_to, forwards))
 
     def _statistics(self, order: _Order, body: bytes) -> None:
+        if len(body) < 12:
+            return
+        which = self._first + order.u32.unpack_from(body)[0]
         for code, value in _options(order, body, 12, len(body)):
             if code == _IFDROP and len(value) == 8:
                 self.dropped += order.u64.unpack(value)[0]
+            elif code == _IFRECV and len(value) == 8 and which < len(self.interfaces):
+                _, high, low, *_ = order.packet.unpack_from(body.ljust(20, b"\0"))
+                one = self.interfaces[which]
+                at = (high << 32 | low) * _NS // one.ticks_per_s + one.offset
+                self.received[which] = order.u64.unpack(value)[0], at
 
     def _secrets(self, order: _Order, body: bytes) -> None:
         if len(body) >= 8:
@@ -245,8 +258,8 @@ class CaptureReader:
         _, high, low, captured, original = order.packet.unpack_from(body)
         if which >= len(self.interfaces) or _EPB_LIKE + captured > len(body):
             return None
-        _, _, ticks, offset, _ = self.interfaces[which]
-        at = (high << 32 | low) * 1_000_000_000 // ticks + offset
+        one = self.interfaces[which]
+        at = (high << 32 | low) * 1_000_000_000 // one.ticks_per_s + one.offset
         return at, which, body[_EPB_LIKE : _EPB_LIKE + captured], original
 
     # pcap.

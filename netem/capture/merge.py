@@ -159,9 +159,16 @@ def _write(
     for now, number, record in heapq.merge(*timed, key=itemgetter(0)):
         write(placer.block(now, number, record))
     missing = _missing(readers)
+    # Of a spool that was not closed nobody knows how many frames there were.
+    closed = {
+        port.name
+        for reader in readers
+        if reader.end is not None
+        for port in reader.header.ports
+    }
     for number, port in enumerate(ports):
         dropped = missing[port.name]
-        received = placer.frames[number] + dropped
+        received = placer.frames[number] + dropped if port.name in closed else None
         write(interface_statistics(number, now, received=received, dropped=dropped))
     return sum(placer.frames)
 
@@ -189,8 +196,9 @@ class Placer:
 
 
 def describe(port: SpoolPort) -> str:
-    """Return the if_description: which link, and which way the frames go."""
-    return f"link {port.link}, frames from {port.name} to {port.peer}"
+    """Return the if_description: which link, which way the frames go, and whose they are."""
+    frames = "frames passed on" if port.forwards else "frames"
+    return f"link {port.link}, {frames} from {port.name} to {port.peer}"
 
 
 def _timed(

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from netem.analysis.check.findings import Severity
-from netem.analysis.check.report import CheckReport, FlowSummary, Verdict
+from netem.analysis.check.report import CheckReport, Verdict
+from netem.analysis.check.summary import FlowSummary
 from netem.cli import options, show
 from netem.topology.units import format_size
 

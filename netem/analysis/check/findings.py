@@ -35,7 +35,7 @@ class Findings:
     def __init__(self) -> None:
         self.kept: list[Finding] = []
         self.counts: Counter[tuple[str, Severity]] = Counter()
-        self._open: list[tuple[Finding, Callable[[], bool]]] = []
+        self._open: list[tuple[Finding, Callable[[], bool], bool]] = []
 
     def add(self, frame: int, clause: str, severity: Severity, text: str) -> None:
         key = (clause, severity)
@@ -53,24 +53,24 @@ class Findings:
         self.add(frame, clause, Severity.NOTE, text)
 
     def unless(
-        self,
-        is_unsure: Callable[[], bool],
-        found: Finding,
+        self, is_unsure: Callable[[], bool], found: Finding, *, needs_all: bool = True
     ) -> None:
-        """Take what is `found` only if the capture has seen all.
+        """Take what is `found` only if nothing explains it that is not in the capture.
 
-        Whether it has, its end alone shows: a gap may come after what it explains. `is_unsure`
-        is asked then; if so, a warning is left of a violation.
+        Whether the capture has all, its end alone shows: a gap may come after what it explains.
+        `is_unsure` is asked then; if so, a warning is left of a violation. What `needs_all` is
+        one only in captures that are known to be whole.
         """
         if len(self._open) < _MOST_OPEN:
-            self._open.append((found, is_unsure))
+            self._open.append((found, is_unsure, needs_all))
         else:
-            self._settle(found, is_unsure=is_unsure())
+            self._settle(found, is_unsure=needs_all or is_unsure())
 
-    def settle(self) -> None:
+    def settle(self, *, is_whole: bool) -> None:
         """Decide what has waited for the end of the capture."""
-        for found, is_unsure in self._open:
-            self._settle(found, is_unsure=is_unsure())
+        for found, is_unsure, needs_all in self._open:
+            unknown = needs_all and not is_whole
+            self._settle(found, is_unsure=unknown or is_unsure())
         self._open.clear()
 
     def _settle(self, found: Finding, *, is_unsure: bool) -> None:

@@ -11,8 +11,10 @@ from ipaddress import ip_address
 from netem.analysis.check.findings import Findings
 from netem.analysis.check.requests import PSNS, Requests
 from netem.analysis.check.responses import Responses
+from netem.analysis.records import Interface
 from transports.clock import Ns
 
+_MOST_PLACES = 64  # Ours
 NEAR = 1 << 10  # Ours: PSNs; first ones are drawn from all 2^24
 
 
@@ -20,9 +22,9 @@ class Flow:
     """What was seen of it, at the one interface where it was seen first."""
 
     __slots__ = (
-        "began", "cnps", "damaged", "ended", "first", "is_at_sender", "killed", "marked",
-        "name", "packets", "payload", "peer", "qp", "requests", "responses",
-        "service", "source", "target", "where",
+        "began", "cnps", "damaged", "elsewhere", "ended", "first", "is_at_sender", "is_ours",
+        "key", "killed", "lives", "marked", "name", "packets", "payload", "peer", "port", "qp",
+        "requests", "responses", "service", "source", "target", "where",
     )  # fmt: skip
 
     def __init__(
@@ -30,13 +32,16 @@ class Flow:
         addresses: bytes,
         qp: int,
         where: int,
-        is_at_sender: bool,
+        interface: Interface,
         findings: Findings,
     ) -> None:
         half = len(addresses) // 2
         self.source, self.target, self.qp = addresses[:half], addresses[half:], qp
         self.where = where  # interface
-        self.is_at_sender = is_at_sender  # its packets are seen as they leave their sender
+        self.elsewhere: tuple[int, ...] = ()  # other interfaces that it was seen at
+        self.is_ours = bool(interface.leads_to)  # a capture of ours
+        # Its packets are seen as they leave their sender.
+        self.is_at_sender = self.is_ours and not interface.forwards
         self.name = f"{ip_address(self.source)} > {ip_address(self.target)} QP {qp:#x}"
         self.service = ""
         self.first = 0  # frame
@@ -49,13 +54,28 @@ class Flow:
         self.began: Ns = 0
         self.ended: Ns = 0
         self.peer: Flow | None = None
+        self.port = self.key = -1  # UDP source port and P_Key, -1 unknown
+        self.lives = 0, 0  # of the connection that they are of: its requests, its peer's
         self.requests = Requests(findings, self.name)
-        self.responses = Responses(findings, self.name, is_sure=is_at_sender)
+        self.responses = Responses(findings, self.name, is_sure=self.is_at_sender)
+
+    def seen_at(self, where: int) -> None:
+        """Remember another interface that it was seen at."""
+        if where not in self.elsewhere and len(self.elsewhere) < _MOST_PLACES:
+            self.elsewhere += (where,)
 
 
 def pair_up(flow: Flow, others: Sequence[Flow], psn: int) -> Flow | None:
-    """Return the flow whose requests a response with `psn` in `flow` answers, if it is sure."""
-    free = [one for one in others if one.peer is None and one.service == "RC"]
+    """Return the flow whose requests a response with `psn` in `flow` answers, if it is sure.
+
+    Not where each is judged at another capture point and at least one of those has seen both:
+    what comes first at one point says nothing about the other.
+    """
+    free = [
+        one
+        for one in others
+        if one.peer is None and one.service == "RC" and _is_comparable(flow, one)
+    ]
     found = [one for one in free if one.requests.has_sent(psn)]
     if not found:  # an answer to nothing, of whom else
         found = [one for one in free if (psn - one.requests.next) % PSNS < NEAR]
@@ -64,3 +84,10 @@ def pair_up(flow: Flow, others: Sequence[Flow], psn: int) -> Flow | None:
     flow.peer = found[0]
     found[0].peer = flow
     return found[0]
+
+
+def _is_comparable(flow: Flow, other: Flow) -> bool:
+    """Say whether the order of packets of two flows, one each way, means anything."""
+    if flow.where == other.where or flow.is_ours:
+        return True
+    return flow.where not in other.elsewhere and other.where not in flow.elsewhere

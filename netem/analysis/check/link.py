@@ -29,19 +29,18 @@ TAGS = 4
 TRIMMED_DSCP = TrimPlan().dscp
 
 
-def is_trimmed(data: bytes, ip: int, udp: int) -> bool:
-    """Say whether a datagram without its end was trimmed by a switch.
-
-    Its DSCP says so, or its IP length, which is then that of what is left; the UDP length
-    stays as it was.
-    """
+def has_trimmed_dscp(data: bytes, ip: int, udp: int) -> bool:
+    """Say whether a datagram has the DSCP that our switches give to what they have trimmed."""
     if udp - ip == 40:
-        dscp = (data[ip] & 0xF) << 2 | data[ip + 1] >> 6
-        held = data[ip + 4] << 8 | data[ip + 5]
-    else:
-        dscp = data[ip + 1] >> 2
-        held = (data[ip + 2] << 8 | data[ip + 3]) - (udp - ip)
-    return dscp == TRIMMED_DSCP or held < int.from_bytes(data[udp + 4 : udp + 6], "big")
+        return (data[ip] & 0xF) << 2 | data[ip + 1] >> 6 == TRIMMED_DSCP
+    return data[ip + 1] >> 2 == TRIMMED_DSCP
+
+
+def held(data: bytes, ip: int, udp: int) -> int:
+    """Return how many bytes from the UDP header on the IP header says that there are."""
+    if udp - ip == 40:
+        return data[ip + 4] << 8 | data[ip + 5]
+    return (data[ip + 2] << 8 | data[ip + 3]) - (udp - ip)
 
 
 class Layer(NamedTuple):

@@ -13,13 +13,11 @@ was seen: from the first message on, as it left its sender, without a gap. Elsew
 plane, or the time before the capture, may have it: a warning.
 """
 
-from collections import Counter
-
 from netem.analysis.check.findings import Finding, Findings, Severity
-from netem.analysis.check.link import is_trimmed
+from netem.analysis.check.lengths import overlong
 from netem.analysis.check.packet import Packet
 from netem.analysis.check.requests import PSNS
-from netem.analysis.check.roce import LEAST, is_intact
+from netem.analysis.check.roce_icrc import LEAST, is_intact
 from netem.analysis.check.writes import MrcFlow, Write
 from netem.analysis.records import Interface
 from wire.codec import DecodeError
@@ -40,7 +38,6 @@ class MrcJudge:
         self.flows: dict[bytes, MrcFlow] = {}
         self.packets = 0
         self.unchecked = 0
-        self.elsewhere: Counter[int] = Counter()  # not judged for order, by interface
         self._findings = findings
         self._interfaces = interfaces
         self._places: dict[bytes, int] = {}
@@ -74,7 +71,6 @@ class MrcJudge:
         if (data[ip + 1] >> 4 if is_v6 else data[ip + 1]) & 3 == 3:
             flow.marked += 1
         if not is_first_hop:
-            self.elsewhere[packet.where] += 1
             return
         flow.packets += 1
         flow.ended = packet.at
@@ -118,10 +114,14 @@ class MrcJudge:
         if packet.original > len(data):
             return
         is_told = "trimmed" in packet.comment
-        if not is_told and not is_trimmed(data, ip, udp):
+        wrong = overlong(packet, ip, udp)
+        if wrong is not None:
             text = f"UDP length is larger than the {len(data) - udp} bytes that are there"
-            self._violation(packet, "mrc/H1", text)
-            return
+            if wrong is Severity.WARNING:
+                text += ": too long, or trimmed by a switch whose DSCP is not known here"
+            self._findings.add(packet.number, "mrc/H1", wrong, text)
+            if wrong is Severity.VIOLATION:
+                return
         try:
             TrimmedWrite.unpack(data[udp + 8 :])
         except DecodeError as error:
@@ -143,7 +143,8 @@ class MrcJudge:
                 self._between.clear()
             flow = self.flows[key] = MrcFlow(addresses, int.from_bytes(qp, "big"))
             flow.where, flow.first, flow.began = packet.where, packet.number, packet.at
-            flow.is_at_sender = bool(self._interfaces[packet.where].leads_to)
+            place = self._interfaces[packet.where]
+            flow.is_at_sender = bool(place.leads_to) and not place.forwards
             self._between.setdefault(ends, []).append(flow)
         return flow
 
@@ -178,8 +179,8 @@ class MrcJudge:
         if newest is not None and 0 < (newest - cack) % PSNS < PSNS // 2:
             text = f"{name}: SACK to {cack:#x} behind one to {newest:#x}"
             is_late = bool(packet.comment) or not flow.is_at_sender or self._has_forgotten
-            severity = Severity.WARNING if is_late else Severity.VIOLATION
-            self._findings.add(packet.number, "mrc/P8", severity, text)
+            found = Finding(packet.number, "mrc/P8", Severity.VIOLATION, text)
+            self._findings.unless(lambda: is_late, found)
         flow.cacks[packet.where] = cack
         peer = self._peer(flow, seth.spdcid)
         if peer is None:

@@ -6,15 +6,16 @@ about bytes is judged each time, what is about order only where its flow was see
 in our captures is the port by which its sender sent it.
 """
 
-from collections import Counter
 from struct import Struct
 from typing import TypeAlias
 
-from netem.analysis.check.findings import Findings
+from netem.analysis.check.findings import Findings, Severity
 from netem.analysis.check.flow import Flow, pair_up
-from netem.analysis.check.link import is_trimmed
+from netem.analysis.check.headers import judge_headers, judge_pair, judge_reserved
+from netem.analysis.check.lengths import overlong
 from netem.analysis.check.packet import Packet
 from netem.analysis.check.requests import REMEMBERED
+from netem.analysis.check.roce_icrc import LEAST, prefix
 from netem.analysis.check.rows import (
     ACK,
     ATOMIC_ACK,
@@ -29,34 +30,24 @@ from netem.analysis.check.rows import (
     Row,
 )
 from netem.analysis.records import Interface
-from wire.roce.icrc import LRH_CRC, RESIDUE, crc32
+from wire.roce.icrc import RESIDUE, crc32
 
-LEAST = 8 + 12 + 4  # UDP, BTH, ICRC
 _HEAD = Struct("!4xHxxBBxxI")  # UDP: Length; BTH: OpCode, byte 1, DestQP with its flags
 _U32 = Struct("!I")
 
-# The same masks as in wire.roce.icrc, up to DestQP; a test holds them together.
-_V4_HEAD, _V6_HEAD = 20 + 8 + 8, 40 + 8 + 8
-_V4_ONES = int.from_bytes(
-    b"\0\xff" + bytes(6) + b"\xff\0\xff\xff" + bytes(14) + b"\xff\xff" + bytes(4)
-    + b"\xff\0\0\0", "big",
-)  # fmt: skip
-_V6_ONES = int.from_bytes(
-    b"\x0f\xff\xff\xff" + bytes(3) + b"\xff" + bytes(38) + b"\xff\xff" + bytes(4)
-    + b"\xff\0\0\0", "big",
-)  # fmt: skip
 # Ours: beginnings of packets that are known; a flow has some, for each hop and length.
 _MOST_KNOWN = 1 << 14
 # Flow, row, opcode, byte 1 of the BTH, its second word, payload, then the UDP length and the
 # CRC up to DestQP; or the offset of the end and whether the ICRC is wrong.
 _Known: TypeAlias = tuple[Flow, Row, int, int, int, int, int, int]
 _Apart: TypeAlias = tuple[Flow, Row, int, int, int, int, int, bool]
+_RESERVED = 0x7F000000  # of the BTH's third word: seven bits beside AckReq
 _GSI_KEY = 0x80010000
 # Of a MAD behind the DETH: the class of the communication manager, its ConnectRequest. IBTA
 # vol. 1, 13.4.2 and 12.6.5.
 _CM, _CONNECT = b"\x07", b"\x00\x10"
 _CNP_LENGTH = LEAST + 16
-_MOST_FLOWS = 100_000  # some 2 kB of memory each
+MOST_FLOWS = 100_000  # some 2 kB of memory each
 _RESPONSES = frozenset({ACK, ATOMIC_ACK, READ_RESPONSE})
 
 
@@ -67,15 +58,14 @@ class RoceJudge:
         self.flows: dict[bytes, Flow] = {}
         self.packets = 0
         self.unchecked = 0  # packets whose ICRC the capture does not hold
-        self.left_out = 0  # packets of flows beyond _MOST_FLOWS
-        self.elsewhere: Counter[int] = Counter()  # not judged for order, by interface
+        self.left_out = 0  # packets of flows beyond MOST_FLOWS
         self._findings = findings
         self._interfaces = interfaces
         self._known: dict[bytes, _Known] = {}
         self._places: dict[bytes, int] = {}  # both addresses -> interface
         self._between: dict[bytes, list[Flow]] = {}
 
-    def take(self, packet: Packet, ip: int, udp: int) -> int:  # noqa: C901 - `bench check`
+    def take(self, packet: Packet, ip: int, udp: int) -> int:  # noqa: C901, PLR0912 - `bench`
         """Judge the packet whose IP and UDP headers are there; return its opcode's kind.
 
         Packets that begin as others did, from the IP length to the queue pair, need not be
@@ -95,12 +85,15 @@ class RoceJudge:
                 return found
             flow, row, opcode, bits, qp, size, end, is_damaged = found
             kind = row[0]
+            if not is_damaged and kind:
+                packet.row = row
+                judge_headers(self._findings, packet, flow, ip, udp)
         if (data[ip + 1] >> 4 if udp - ip == 40 else data[ip + 1]) & 3 == 3:
             flow.marked += 1
         if is_damaged:
             self._damaged(packet, end)
         if flow.where != packet.where:
-            self.elsewhere[packet.where] += 1
+            flow.seen_at(packet.where)
             return kind
         flow.packets += 1
         flow.ended = packet.at
@@ -113,7 +106,13 @@ class RoceJudge:
                 return kind
         (word,) = _U32.unpack_from(data, udp + 16)
         psn = word & 0xFFFFFF
-        if row[4] == MIDDLE and kind == REQUEST and row[5] and not bits & 0x3F:
+        if (
+            row[4] == MIDDLE
+            and kind == REQUEST
+            and row[5]
+            and not bits & 0x3F
+            and not word & _RESERVED
+        ):
             requests = flow.requests
             if (
                 psn == requests.next
@@ -190,20 +189,24 @@ class RoceJudge:
     def _short(self, packet: Packet, ip: int, udp: int) -> None:
         """Take a packet without a whole BTH."""
         self.unchecked += 1
-        if packet.original <= len(packet.data) and not _was_trimmed(packet, ip, udp):
+        severity = None if packet.original > len(packet.data) else overlong(packet, ip, udp)
+        if severity is not None:
             there = len(packet.data) - udp
             text = f"{there} bytes are no UDP header and BTH"
-            self._findings.violation(packet.number, "roce/W22", text)
+            self._findings.add(packet.number, "roce/W22", severity, text)
 
     def _is_readable(self, packet: Packet, ip: int, udp: int, length: int) -> bool:
         """Say whether a packet whose end is not there may be judged by its headers."""
         self.unchecked += 1
         if packet.original > len(packet.data):
             return True  # cut by the capture
-        if not _was_trimmed(packet, ip, udp):
+        severity = overlong(packet, ip, udp)
+        if severity is not None:
             there = len(packet.data) - udp
             text = f"UDP length {length}, {there} bytes are there"
-            self._findings.violation(packet.number, "roce/W22", text)
+            if severity is Severity.WARNING:
+                text += ": too long, or trimmed by a switch whose DSCP is not known here"
+            self._findings.add(packet.number, "roce/W22", severity, text)
         return False
 
     def _damaged(self, packet: Packet, end: int) -> None:
@@ -213,21 +216,32 @@ class RoceJudge:
             self._findings.violation(packet.number, "roce/W1", text)
 
     def _new_flow(self, packet: Packet, addresses: bytes, qp: int) -> Flow | None:
-        if len(self.flows) >= _MOST_FLOWS:
+        if len(self.flows) >= MOST_FLOWS:
             self.left_out += 1
             return None
-        place = self._places.setdefault(addresses, packet.where)
-        flow = Flow(
-            addresses,
-            qp,
-            place,
-            bool(self._interfaces[place].leads_to),
-            self._findings,
-        )
+        place = self._places.get(addresses)
+        if place is None:
+            place = self._places[addresses] = self._place(packet.where, addresses)
+        flow = Flow(addresses, qp, place, self._interfaces[place], self._findings)
         flow.first, flow.began = packet.number, packet.at
         self.flows[addresses + qp.to_bytes(3, "big")] = flow
         self._between.setdefault(addresses, []).append(flow)
         return flow
+
+    def _place(self, where: int, addresses: bytes) -> int:
+        """Return where to judge what goes between two addresses, first seen at `where`.
+
+        That is there: in captures of ours where it leaves its sender. In others it is where
+        the other direction is judged, if that one was seen here before, too: of two capture
+        points one must do for both, or an answer is seen before what it answers.
+        """
+        half = len(addresses) // 2
+        back = addresses[half:] + addresses[:half]
+        other = self._places.get(back, where)
+        if other == where or self._interfaces[where].leads_to:
+            return where
+        is_here = any(where in flow.elsewhere for flow in self._between.get(back, ()))
+        return other if is_here else where
 
     def _judge(self, packet: Packet, flow: Flow) -> None:
         """Judge a packet whose bytes are right by what its headers say."""
@@ -236,6 +250,8 @@ class RoceJudge:
         is_odd = packet.bits & 0x3F or packet.size < 0 or kind == UNKNOWN
         if is_odd and not self._is_well_formed(packet):
             return
+        if packet.bth_psn & _RESERVED:
+            judge_reserved(self._findings, packet, flow)
         if len(packet.data) < packet.behind_bth + row.headers:
             return
         flow.payload += packet.size
@@ -290,7 +306,7 @@ class RoceJudge:
             self._violation(packet, "roce/W26", f"{row.name} has {name} set")
         if "delayed" in packet.comment:  # the link has changed the order: what was it before?
             return
-        peer = self._peer(flow, packet.psn)
+        peer = self._peer(packet, flow)
         if peer is None:
             return
         packet.aeth = -1
@@ -307,16 +323,17 @@ class RoceJudge:
         else:
             flow.responses.atomic(packet, peer.requests)
 
-    def _peer(self, flow: Flow, psn: int) -> Flow | None:
+    def _peer(self, packet: Packet, flow: Flow) -> Flow | None:
         """Return the flow whose requests the responses in `flow` answer, if it is sure."""
         peer = flow.peer
         if peer is not None:
             if flow.responses.life == peer.requests.life:
                 return peer
             flow.peer = peer.peer = None  # the queue pair is another's by now
-        found = pair_up(flow, self._between.get(flow.target + flow.source, ()), psn)
+        found = pair_up(flow, self._between.get(flow.target + flow.source, ()), packet.psn)
         if found is not None:
             flow.responses.begin(found.requests.life)
+            judge_pair(self._findings, packet, flow, found)
         return found
 
     def _datagram(self, packet: Packet, flow: Flow) -> None:
@@ -360,31 +377,3 @@ class RoceJudge:
         """Judge what only the end of the capture shows."""
         for flow in self.flows.values():
             flow.requests.end(is_at_sender=flow.is_at_sender and not flow.damaged)
-
-
-def is_intact(data: bytes, ip: int, udp: int, end: int) -> bool:
-    """Say whether the packet that ends before `end` has the ICRC of its bytes."""
-    return bool(crc32(data[udp + 16 : end], prefix(data, ip, udp)) == RESIDUE)
-
-
-def _was_trimmed(packet: Packet, ip: int, udp: int) -> bool:
-    return "trimmed" in packet.comment or is_trimmed(packet.data, ip, udp)
-
-
-def prefix(data: bytes, ip: int, udp: int) -> int:
-    """Return the CRC of a packet up to the DestQP of its BTH."""
-    return _v6_prefix(data, ip) if udp - ip == 40 else _v4_prefix(data, ip)
-
-
-def _v6_prefix(data: bytes, ip: int) -> int:
-    """Return the CRC of an IPv6 packet up to the DestQP of its BTH."""
-    head = int.from_bytes(data[ip : ip + _V6_HEAD], "big") | _V6_ONES
-    crc: int = crc32(head.to_bytes(_V6_HEAD, "big"), LRH_CRC)
-    return crc
-
-
-def _v4_prefix(data: bytes, ip: int) -> int:
-    """Return the same of an IPv4 packet."""
-    head = int.from_bytes(data[ip : ip + _V4_HEAD], "big") | _V4_ONES
-    crc: int = crc32(head.to_bytes(_V4_HEAD, "big"), LRH_CRC)
-    return crc

@@ -11,9 +11,10 @@ from typing import TypeVar
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from netem.analysis.check.findings import Findings
+from netem.analysis.check.findings import Finding, Findings, Severity
 from netem.analysis.check.keyring import KeyRing
 from netem.analysis.check.packet import Packet
+from netem.analysis.records import Interface
 from transports.overlay.limits import REJECT_AFTER_MESSAGES
 from transports.overlay.noise import NONCE
 from wire.codec import DecodeError
@@ -31,6 +32,7 @@ _HANDSHAKES = {INITIATION.size: MessageType.INITIATION, RESPONSE.size: MessageTy
 _MOST = 1 << 14  # Ours: ends and indices; some 300 bytes each
 K = TypeVar("K")
 V = TypeVar("V")
+_MOST_DIGESTS = 1 << 16  # Ours: of messages; some 250 bytes each
 _WINDOW = 1 << 13  # counters below the newest that are remembered, as receivers do
 
 
@@ -64,8 +66,9 @@ class WireguardJudge:
     def __init__(
         self,
         findings: Findings,
-        secrets: Sequence[bytes] = (),
-        inside: Callable[[Packet, bytes], None] | None = None,
+        secrets: Sequence[bytes],
+        interfaces: Sequence[Interface],
+        inside: Callable[[Packet, bytes], None],
     ) -> None:
         """Hand what is inside to `inside`; `secrets` are key logs, which may still grow."""
         self.packets = 0
@@ -73,12 +76,20 @@ class WireguardJudge:
         self._findings = findings
         self._places: dict[bytes, int] = {}  # addresses and ports -> interface
         self._secrets = secrets
+        self._interfaces = interfaces
         self._inside = inside
         self._ring = KeyRing()
         self._read = 0  # key logs that are on the ring
         self._ciphers: dict[int, ChaCha20Poly1305] = {}  # by receiver index
         self._initiations: dict[int, Initiation] = {}  # by sender index
         self._counters: dict[tuple[bytes, int], _Counters] = {}
+        self._digests: dict[tuple[bytes, int, int], int] = {}  # by ends, index and counter
+
+    def begin_section(self) -> None:
+        """Look at the same tunnels from another place: keys stay, what was seen there goes."""
+        self._places.clear()
+        self._counters.clear()
+        self._digests.clear()
 
     def take(self, packet: Packet, addresses: bytes, udp: int) -> bool:
         """Judge a datagram; return whether it is WireGuard's."""
@@ -131,15 +142,37 @@ class WireguardJudge:
         if counters is None:
             _bound(self._counters)
             counters = self._counters[key] = _Counters()
-        if counters.is_used(message.counter) and "duplicated" not in packet.comment:
-            text = f"nonce {message.counter} used again for index {key[1]:#010x}"
-            self._findings.violation(packet.number, "wg/D1", text)
+        self._nonce(packet, key, message, is_used=counters.is_used(message.counter))
         if message.counter >= REJECT_AFTER_MESSAGES:
             text = f"counter {message.counter} is beyond what a key may be used for"
             self._findings.violation(packet.number, "wg/T5", text)
         cipher = self._ciphers.get(message.receiver_index)
         if cipher is not None:
             self._open(packet, message, cipher)
+
+    def _nonce(
+        self, packet: Packet, key: tuple[bytes, int], message: TransportData, *, is_used: bool
+    ) -> None:
+        """Judge whether a nonce was used before, for another message.
+
+        The same message twice is a duplicate of the network's, or of who captured it, but
+        where it leaves its sender in a capture that has all.
+        """
+        digest = hash(bytes(message.encrypted_packet))
+        before = self._digests.pop((*key, message.counter), None)
+        self._digests[*key, message.counter] = digest
+        if len(self._digests) > _MOST_DIGESTS:
+            del self._digests[next(iter(self._digests))]
+        if not is_used or "duplicated" in packet.comment:
+            return
+        text = f"nonce {message.counter} used again for index {key[1]:#010x}"
+        if before is None:
+            self._findings.warning(packet.number, "wg/D1", f"{text}, or a message seen twice")
+        elif before != digest:
+            self._findings.violation(packet.number, "wg/D1", text)
+        elif self._interfaces[packet.where].leads_to:
+            found = Finding(packet.number, "wg/D1", Severity.VIOLATION, text)
+            self._findings.unless(lambda: False, found)
 
     def _begin(self, response: Response) -> None:
         """Make the ciphers of the session that a response begins, if its keys are there."""
@@ -166,7 +199,7 @@ class WireguardJudge:
         size = _size_of(inner)
         if any(inner[size:]):
             self._findings.violation(packet.number, "wg/D2", "the padding is not zero")
-        if size and self._inside is not None:
+        if size:
             self._inside(packet, inner[:size])
 
 

@@ -16,15 +16,20 @@ from wire.roce.packet import RocePacket
 PORTS = ("h0:p0", "h1:p0")
 
 
-def file_of(rows, *, ours=True):
-    """Return a capture of (port, frame[, comment]), one microsecond apart."""
+def file_of(rows, *, ours=True, whole=True):
+    """Return a capture of (port, frame[, comment]), one microsecond apart.
+
+    One of ours ends with the counts of its packets, unless it is not `whole`.
+    """
     data = pcapng.section_header()
     for port in PORTS:
         other = PORTS[port == PORTS[0]]
         link = f"link h0:p0--h1:p0, frames from {port} to {other}" if ours else ""
         data += pcapng.interface_block(port if ours else "eth0", link)
+    counts, number = [0] * len(PORTS), 0
     for number, row in enumerate(rows, 1):
         port, frame, comment = (*row, "")[:3]
+        counts[PORTS.index(port)] += 1
         data += pcapng.enhanced_packet(
             PORTS.index(port) if ours else 0,
             number * 1000,
@@ -32,6 +37,9 @@ def file_of(rows, *, ours=True):
             comment=comment,
             packet_id=number if ours else None,
         )
+    if ours and whole:
+        for place, count in enumerate(counts):
+            data += pcapng.interface_statistics(place, number * 1000, received=count, dropped=0)
     return data
 
 
@@ -86,11 +94,11 @@ class Talk:
         self.rows[index] = (port, bytes(changed), comment)
         return self
 
-    def verdict(self, *, ours=True):
-        return judged(file_of(self.rows, ours=ours))
+    def verdict(self, **options):
+        return judged(file_of(self.rows, **options))
 
-    def clauses(self, severity="violation", *, ours=True):
-        found = self.verdict(ours=ours).findings
+    def clauses(self, severity="violation", **options):
+        found = self.verdict(**options).findings
         return [one.clause for one in found if one.severity == severity]
 
 

@@ -123,12 +123,12 @@ def test_a_capture_without_packets_is_a_verdict_of_its_own():
 
 def test_what_is_whole_of_a_cut_file_is_judged(talk):
     talk.ask("WRITE_ONLY", 5, b"data").ask("WRITE_ONLY", 6, b"data", length=9)
-    data = file_of(talk.rows)
+    data = file_of(talk.rows, whole=False)
     found = judged(data[:-20])
     assert (found.verdict, found.frames) == (Verdict.INCONCLUSIVE, 1)
     assert "in the middle of a block" in found.why
     talk.rows.reverse()
-    found = judged(file_of(talk.rows)[:-20])  # what was wrong stays wrong
+    found = judged(file_of(talk.rows, whole=False)[:-20])  # what was wrong stays wrong
     assert (found.verdict, found.violations) == (Verdict.FAIL, 1)
 
 
@@ -180,13 +180,65 @@ def test_packets_are_found_inside_tunnels_and_behind_extension_headers(talk):
     assert [one.clause for one in judged(file_of([("h0:p0", frame)])).findings] == ["roce/R49"]
 
 
-def test_what_later_sections_hide_is_told(talk):
-    """Two captures in a row in one file: the second has interfaces of its own."""
-    data = file_of(talk.ask("WRITE_ONLY", 5, b"data").ack(5, 1).rows)
-    assert judged(data).findings == []
-    (told,) = judged(data + data).findings
-    assert (told.severity, told.frame) == ("warning", 0)
-    assert told.text.startswith("2 packets in later sections of the file")
+def test_each_section_is_judged_as_a_file_of_its_own(talk):
+    """Two captures in a row in one file: of one run, or of one moment at two places."""
+    good = file_of(talk.ask("WRITE_ONLY", 5, b"data").ack(5, 1).rows)
+    found = judged(good + good)
+    assert found.findings == []
+    assert [flow.packets for flow in found.flows] == [1, 1, 1, 1]
+    bad = file_of(talk.ask("WRITE_ONLY", 6, b"data").nak(6, 1).nak(6, 1).rows)
+    (told,) = judged(good + bad).findings
+    assert (told.clause, told.severity, told.frame) == ("roce/R17", "violation", 7)
+    assert [one.clause for one in judged(bad + good).findings] == ["roce/R17"]
+
+
+def of_others(rows, *, at=0, name="eth0"):
+    data = pcapng.section_header() + pcapng.interface_block(name)
+    for number, (_, frame, _) in enumerate(rows, 1):
+        data += pcapng.enhanced_packet(0, at + number * 1000, frame)
+    return data
+
+
+def test_a_capture_that_goes_on_in_the_next_section_is_one(talk):
+    """A ring of files in one: times go on, at the same interfaces."""
+    talk.ask("WRITE_FIRST", 5, bytes(1024), length=1100)
+    talk.ask("SEND_LAST", 6, b"data")  # inside the WRITE
+    first, second = talk.rows[:1], talk.rows[1:]
+    found = judged(of_others(first, at=1_000_000) + of_others(second, at=2_000_000))
+    assert [one.clause for one in found.findings] == ["roce/R39"]
+    assert [flow.packets for flow in found.flows] == [2]
+    for other in (
+        of_others(second, at=500_000),  # before it
+        of_others(second, at=2_000_000, name="eth1"),  # elsewhere
+    ):
+        found = judged(of_others(first, at=1_000_000) + other)
+        assert found.findings == []
+        assert [flow.packets for flow in found.flows] == [1, 1]
+
+
+def test_two_capture_points_of_others_are_not_set_against_each_other(talk):
+    """Clocks differ: at one an answer is seen before what it answers is seen at the other."""
+    talk.ask("WRITE_ONLY", 5, b"data").ack(5, 1).ask("WRITE_ONLY", 6, b"data").ack(6, 2)
+    frames = [frame for _, frame, _ in talk.rows]
+    at_h0 = [(0, n * 1000, frame) for n, frame in enumerate(frames)]
+    for skew in (-2500, -500, 300, 2500):
+        at_h1 = [(1, max(at + skew, 0), frame) for _, at, frame in at_h0]
+        data = pcapng.section_header()
+        data += pcapng.interface_block("eth0") + pcapng.interface_block("eth1")
+        for where, at, frame in sorted(at_h0 + at_h1, key=lambda one: one[1]):
+            data += pcapng.enhanced_packet(where, at, frame)
+        assert judged(data).findings == []
+
+
+def test_a_tap_that_has_each_direction_at_an_interface_is_one_point(talk):
+    talk.ask("WRITE_ONLY", 5, b"data").ack(6, 2)
+    data = pcapng.section_header()
+    data += pcapng.interface_block("rx") + pcapng.interface_block("tx")
+    for number, (port, frame, _) in enumerate(talk.rows):
+        data += pcapng.enhanced_packet(port == "h1:p0", number * 1000, frame)
+    assert [(one.clause, one.severity) for one in judged(data).findings] == [
+        ("roce/R3", "warning")
+    ]
 
 
 def test_what_the_capture_has_lost_by_its_own_count_is_told(talk):
@@ -200,7 +252,7 @@ def test_what_the_capture_has_lost_by_its_own_count_is_told(talk):
 
 def test_flows_that_there_is_no_room_for_are_told(talk, monkeypatch):
     """What was not judged has not passed."""
-    monkeypatch.setattr(roce, "_MOST_FLOWS", 1)
+    monkeypatch.setattr(roce, "MOST_FLOWS", 1)
     found = judged(file_of(talk.ask("WRITE_ONLY", 5, b"data").ack(5, 1).rows))
     assert (found.verdict, len(found.flows)) == (Verdict.INCONCLUSIVE, 1)
     assert found.why == "1 packets of more flows than are remembered"

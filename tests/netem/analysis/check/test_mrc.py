@@ -144,11 +144,11 @@ def trimmed(row, size=128, dscp=0):
     return port, bytes(short), ""
 
 
-@pytest.mark.parametrize("dscp", [0, 12])
-def test_a_trimmed_write_is_known_in_a_capture_that_does_not_say_so(mrc, dscp):
-    """By its IP length; by its DSCP alone where that was left."""
-    row = trimmed(mrc.message().rows[1], dscp=dscp)
-    if dscp:
+@pytest.mark.parametrize("is_updated", [True, False], ids=["updated", "stale"])
+def test_a_trimmed_write_is_known_in_a_capture_that_does_not_say_so(mrc, is_updated):
+    """By its DSCP, whether or not the switch has updated the IP length."""
+    row = trimmed(mrc.message().rows[1], dscp=12)
+    if not is_updated:
         whole = bytearray(row[1])
         whole[18:20] = mrc.rows[1][1][18:20]
         row = (row[0], bytes(whole), "")
@@ -156,9 +156,18 @@ def test_a_trimmed_write_is_known_in_a_capture_that_does_not_say_so(mrc, dscp):
     found = mrc.verdict(ours=False)
     assert (found.verdict, found.findings, found.icrc_unchecked) == ("pass", [], 1)
     mrc.sack(2)
-    mrc.rows[-1] = trimmed(mrc.rows[-1], size=64)
+    mrc.rows[-1] = trimmed(mrc.rows[-1], size=64, dscp=12)
     assert mrc.clauses(ours=False) == []
     assert mrc.clauses("warning", ours=False) == ["trim/T1"]
+
+
+def test_what_may_be_trimmed_or_too_long_is_a_warning(mrc):
+    """Its IP length is that of what is there, and its DSCP is nobody's whom we know."""
+    mrc.rows[1] = trimmed(mrc.message().rows[1])
+    found = mrc.verdict(ours=False)
+    assert (found.violations, found.icrc_unchecked) == (0, 1)
+    assert [one.clause for one in found.findings] == ["mrc/H1"]
+    assert "too long, or trimmed" in found.findings[0].text
 
 
 UNSEEN = [

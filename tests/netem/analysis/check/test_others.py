@@ -64,6 +64,9 @@ def test_a_session_passes_and_a_nonce_used_again_does_not(session):
     assert clauses([*session, (*again, "duplicated by duplicate 1%")]) == []
     late = [datagram("h0", TransportData(9, n, bytes(32))) for n in (9000, 3, 3)]
     assert clauses([*session, *late]) == []  # too old to be sure
+    twice = file_of([*session, session[-1]], whole=False)  # who captured it has it twice
+    assert judged(twice).violations == 0
+    assert clauses([*session, session[-1]]) == ["wg/D1"]
     within = [datagram("h0", TransportData(9, n, bytes(32))) for n in (900, 3, 3)]
     assert clauses([*session, *within]) == ["wg/D1"]
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netem.analysis.check.requests import packets_of
-from netem.analysis.check.roce import _v4_prefix, _v6_prefix
+from netem.analysis.check.roce_icrc import _v4_prefix, _v6_prefix
+from wire.checksum import internet_checksum
 from wire.roce.bth import Bth
 from wire.roce.eths import Aeth, Deth, Reth
 from wire.roce.icrc import crc32, icrc
@@ -210,6 +211,131 @@ def test_lengths_that_cannot_be(talk):
     talk.rows[0] = ("h0:p0", whole_frame, "")
     talk.change(0, lambda frame: frame.__setitem__(59, frame[59] - 1))
     assert talk.clauses() == ["roce/W14"]
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_a_udp_length_beyond_its_ip_packet_is_told_from_trimming(talk, family):
+    """The ICRC is there, so nothing was cut: over the length as it is, or as it was."""
+    udp = 34 if family == 4 else 54
+
+    def longer(frame):
+        frame[udp + 5] += 8
+
+    def sent_longer(frame):
+        longer(frame)
+        frame[-4:] = icrc(memoryview(frame)[14:-4]).to_bytes(4, "little")
+
+    def cut(frame):
+        """As a switch does: the end is gone, and IP says so."""
+        at, size = (16, 20) if family == 4 else (18, 0)
+        del frame[-24:]
+        frame[at : at + 2] = (len(frame) - udp + size).to_bytes(2, "big")
+
+    for change, severity in (
+        (longer, "violation"),
+        (sent_longer, "violation"),
+        (cut, "warning"),
+    ):
+        talk.rows.clear()
+        talk.ask("SEND_ONLY", 5, bytes(64), family=family).change(0, change)
+        found = talk.verdict(ours=False)
+        assert [(one.clause, one.severity) for one in found.findings] == [
+            ("roce/W22", severity)
+        ]
+
+
+BTH4 = 34 + 8  # over IPv4
+
+
+def resealed(change):
+    """Return a change of an IPv4 frame that leaves its checksum right and its ICRC, too."""
+
+    def changed(frame):
+        change(frame)
+        frame[24:26] = bytes(2)
+        frame[24:26] = internet_checksum(frame[14:34]).to_bytes(2, "big")
+        frame[40:42] = bytes(2)
+        frame[-4:] = icrc(memoryview(frame)[14:-4]).to_bytes(4, "little")
+
+    return changed
+
+
+def rules():
+    """Each is (clause, severity, what is changed of an IPv4 frame)."""
+
+    def bits(offset, value, mask=0xFF):
+        return lambda frame: frame.__setitem__(offset, frame[offset] & ~mask | value)
+
+    yield "roce/W6", "violation", bits(BTH4 + 4, 0x01, 0x3F)
+    yield "roce/W6", "violation", bits(BTH4 + 4, 0x20, 0x3F)
+    yield "roce/W7", "violation", bits(BTH4 + 8, 0x01, 0x7F)
+    yield "roce/W7", "violation", bits(BTH4 + 8, 0x40, 0x7F)
+    yield "roce/W12", "violation", bits(20, 0, 0x40)
+    yield "roce/W12", "violation", bits(20, 0x60)  # more fragments
+    yield "roce/W19", "violation", lambda f: f.__setitem__(slice(44, 46), b"\x80\0")
+    yield "roce/W19", "violation", bits(BTH4 + 3, 0xFE)
+    yield "roce/W10", "warning", bits(35, 0x77)
+    yield "roce/W10", "warning", bits(34, 0x3F)
+
+
+@pytest.mark.parametrize(("clause", "severity", "change"), [*rules()])
+@pytest.mark.parametrize("index", [1, 2, 3])
+def test_rules_of_ip_udp_and_the_bth(talk, clause, severity, change, index):
+    talk.ask("WRITE_FIRST", 5, KIB, length=3172, family=4)
+    talk.ask("WRITE_MIDDLE", 6, KIB, family=4).ask("WRITE_MIDDLE", 7, KIB, family=4)
+    talk.ask("WRITE_LAST", 8, bytes(100), family=4, ack_req=True)
+    assert talk.verdict().findings == []
+    talk.change(index, resealed(change))
+    found = {(one.clause, str(one.severity)) for one in talk.verdict(ours=False).findings}
+    assert (clause, severity) in found
+    assert found - {(clause, severity)} <= {("roce/W10", "warning"), ("", "note")}
+
+
+def test_checksums_that_are_there_are_right(talk):
+    """W8: UDP's, which the ICRC does not cover, and IPv4's."""
+    talk.ask("SEND_ONLY", 5, b"data", family=4)
+    talk.change(0, lambda frame: frame.__setitem__(40, frame[40] ^ 1))
+    (found,) = talk.verdict().findings
+    assert (found.clause, found.severity) == ("roce/W8", "warning")
+    talk.change(0, lambda frame: frame.__setitem__(slice(40, 42), bytes(2)))
+    assert talk.verdict().findings == []
+    talk.change(0, lambda frame: frame.__setitem__(24, frame[24] ^ 1))
+    (found,) = talk.verdict().findings
+    assert "IPv4 header checksum" in found.text
+
+
+def test_a_new_connection_may_have_another_port_and_partition(talk):
+    change = resealed(lambda f: f.__setitem__(slice(BTH4 + 2, BTH4 + 4), b"\x80\x07"))
+    talk.ask("SEND_ONLY", 5, family=4).ask("SEND_ONLY", 6, family=4)
+    talk.ask("SEND_ONLY", 0x800000, family=4).ask("SEND_ONLY", 0x800001, family=4)
+    for index in (2, 3):
+        talk.change(index, change)
+        talk.change(index, resealed(lambda f: f.__setitem__(35, 0x99)))
+    assert (talk.clauses(), talk.clauses("warning")) == ([], [])
+    talk.change(3, resealed(lambda f: f.__setitem__(35, 0x01)))
+    assert talk.clauses("warning") == ["roce/W10"]
+
+
+@pytest.mark.parametrize(
+    ("there", "back", "clauses"),
+    [
+        (0xFFFF, 0x7FFF, []),
+        (0x7FFF, 0x7FFF, ["roce/W20"]),
+        (0xFFFF, 0x8007, ["roce/W19"]),
+    ],
+)
+def test_both_ends_of_a_connection_are_of_one_partition(talk, there, back, clauses):
+    def keyed(key):
+        def change(frame):
+            frame[60:62] = bytes(2)
+            frame[64:66] = key.to_bytes(2, "big")
+            frame[-4:] = icrc(memoryview(frame)[14:-4]).to_bytes(4, "little")
+
+        return change
+
+    talk.ask("SEND_ONLY", 5, b"x", ack_req=True).ack(5, 1)
+    talk.change(0, keyed(there)).change(1, keyed(back))
+    assert talk.clauses() == clauses
 
 
 def test_ethernet_padding_behind_a_short_packet_is_nothing(talk):
