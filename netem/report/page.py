@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,27 +17,18 @@ from netem.analysis.ladder import ladder
 from netem.analysis.names import Names
 from netem.analysis.reader import Captured, read_as_far_as_possible
 from netem.analysis.records import CaptureReader, NoCaptureError
-from netem.capture.runfolder import RunFolder, RunFolderError, read_events
-from netem.capture.samples import QueueSample, read_samples
-from netem.report.charts import Span, lines, states
+from netem.capture.runfolder import RunFolder, RunFolderError
 from netem.report.fabric import picture
-from netem.report.traffic import BINS, by_plane
+from netem.report.over_time import entropy_values, goodput, queues
+from netem.report.pieces import nothing, table
 from netem.topology.outcome import RunResult
 from netem.topology.units import format_rate, format_size, format_time
 
-_MOST_QUEUES = 8
-_MOST_EVS = 40
 _MOST_LADDERS = 8
 _MOST_FINDINGS = 200
 _BEFORE, _BEHIND, _ROWS = 8, 120, 24  # packets around a fault, rows of its ladder
 _FRAMES_BEFORE, _FRAMES_BEHIND = 500, 4000  # records in which they are looked for
 
-_EV_COLOURS = {
-    "GOOD": "#1e8449",
-    "SKIP": "#f1c40f",
-    "ASSUMED_BAD": "#c0392b",
-    "DENIED": "#616a6b",
-}
 _STYLE = """
 body{font:14px/1.45 sans-serif;max-width:1240px;margin:2em auto;padding:0 1em;color:#222}
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em;border-bottom:1px solid #ccc}
@@ -70,17 +61,17 @@ def page(path: Path) -> str:
         raise RunFolderError(f"{folder.result} is no result of a run: {error}") from error
     hosts = sorted({one for flow in run.flows for one in (flow.source, flow.target)})
     sections = [
-        Section("Fabric", picture(run.links, hosts) if run.links else _nothing("no links")),
+        Section("Fabric", picture(run.links, hosts) if run.links else nothing("no links")),
         Section("Flows", _flows(run)),
         Section("Faults and expectations", _faults(run)),
     ]
     try:
         sections += _of_capture(folder, run, hosts)
     except (OSError, NoCaptureError) as error:
-        sections.append(Section("Capture", _nothing(f"no capture: {error}")))
+        sections.append(Section("Capture", nothing(f"no capture: {error}")))
     sections += [
-        Section("Queues", _queues(folder)),
-        Section("Entropy values", _evs(folder, run)),
+        Section("Queues", queues(folder)),
+        Section("Entropy values", entropy_values(folder, run)),
     ]
     return _html(run, sections)
 
@@ -101,31 +92,9 @@ def _html(run: RunResult, sections: Iterable[Section]) -> str:
     )
 
 
-def _nothing(text: str) -> str:
-    return f'<p class="note">{escape(text)}</p>'
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table; columns that start with `>` are set flush right."""
-    kinds = [' class="n"' if column.startswith(">") else "" for column in columns]
-    head = "".join(
-        f"<th{kind}>{escape(column.lstrip('>'))}</th>"
-        for kind, column in zip(kinds, columns, strict=True)
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td{kind}>{escape(str(cell))}</td>" for kind, cell in zip(kinds, row, strict=True)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"
-
-
 def _flows(run: RunResult) -> str:
     if not run.flows:
-        return _nothing("no flows")
+        return nothing("no flows")
     columns = (
         "flow", "op", ">size", ">done", ">goodput", ">packets", ">again", ">NAK", ">CNP",
         "result",
@@ -145,18 +114,18 @@ def _flows(run: RunResult) -> str:
         )
         for flow in run.flows
     ]
-    return _table(columns, rows)
+    return table(columns, rows)
 
 
 def _faults(run: RunResult) -> str:
     parts = []
     if run.faults:
         rows = [(one.index, one.text, f"{one.fired} of {one.wanted}") for one in run.faults]
-        parts.append(_table((">fault", "what", ">fired"), rows))
+        parts.append(table((">fault", "what", ">fired"), rows))
     if run.expectations:
         rows_ = [(one.name, one.verdict, one.got) for one in run.expectations]
-        parts.append(_table(("expected", "verdict", "got"), rows_))
-    return "".join(parts) or _nothing("none")
+        parts.append(table(("expected", "verdict", "got"), rows_))
+    return "".join(parts) or nothing("none")
 
 
 def _of_capture(folder: RunFolder, run: RunResult, hosts: Sequence[str]) -> list[Section]:
@@ -164,14 +133,8 @@ def _of_capture(folder: RunFolder, run: RunResult, hosts: Sequence[str]) -> list
     with folder.capture.open("rb") as file:
         judge = Judge(file)
         judge.run()
-    rates, end = by_plane(folder.capture, hosts)
-    series = {
-        port: [(end * (n + 0.5) / BINS, rate) for n, rate in enumerate(bins)]
-        for port, bins in rates.items()
-    }
-    goodput = lines(series, unit="Gbit/s of new payload that hosts sent", end=end)
     return [
-        Section("Goodput by plane", goodput if series else _nothing("no data packets")),
+        Section("Goodput by plane", goodput(folder.capture, hosts)),
         Section("Around the faults", _ladders(folder.capture, run)),
         Section("Findings of check", _findings(report(judge))),
     ]
@@ -198,7 +161,7 @@ def _ladders(capture: Path, run: RunResult) -> str:
         part = Conversation(conversation.left, conversation.right, packets)
         drawn = svg(ladder(part, start=start or 0, limit=_ROWS))
         parts.append(f"<h3>{escape(f'fault {fault.index}: {fault.text}')}</h3>{drawn}")
-    return "".join(parts) or _nothing("no fault touched a packet of RoCE or MRC")
+    return "".join(parts) or nothing("no fault touched a packet of RoCE or MRC")
 
 
 def _said(fault: int) -> re.Pattern[str]:
@@ -241,51 +204,4 @@ def _findings(found: CheckReport) -> str:
     if not shown:
         return head
     rows = [(one.frame, one.severity.value, one.clause, one.text) for one in shown]
-    return head + _table((">frame", "severity", "clause", "what"), rows)
-
-
-def _queues(folder: RunFolder) -> str:
-    """Return the queues that were deepest, over time."""
-    if not folder.samples.exists():
-        return _nothing("no samples: `sample:` in the lab file records queues")
-    series: dict[str, list[tuple[float, float]]] = {}
-    for sample in read_samples(folder.samples):
-        if isinstance(sample, QueueSample):
-            name = f"{sample.node}:{sample.port} class {sample.class_}"
-            series.setdefault(name, []).append((sample.ts_ns / 1000, sample.waiting / 1024))
-    deepest = sorted(series, key=lambda name: -max(y for _, y in series[name]))[:_MOST_QUEUES]
-    if not deepest:
-        return _nothing("no frame waited in a queue when samples were taken")
-    end = max(series[name][-1][0] for name in deepest)
-    return lines({name: series[name] for name in deepest}, unit="KiB waiting", end=end)
-
-
-def _evs(folder: RunFolder, run: RunResult) -> str:
-    """Return the entropy values that changed state, each as a bar."""
-    if not folder.events.exists():
-        return _nothing("no events")
-    end = run.duration / 1000
-    changes: dict[str, list[dict[str, Any]]] = {}  # Any: a line of events.jsonl is JSON
-    for event in read_events(folder.events):
-        if event.get("event") == "ev_state":
-            name = f"{event['node']} {event['ev']} p{event['plane']}"
-            changes.setdefault(name, []).append(event)
-    if not changes:
-        return _nothing("no entropy value changed its state")
-    rows = {name: _spans(events, end) for name, events in list(changes.items())[:_MOST_EVS]}
-    more = len(changes) - len(rows)
-    return states(rows, end=end) + (_nothing(f"and {more} more") if more > 0 else "")
-
-
-def _spans(events: Sequence[dict[str, Any]], end: float) -> list[Span]:
-    spans = []
-    begin, state = 0.0, str(events[0]["old"])
-    for event in events:
-        at = event["ts_ns"] / 1000
-        spans.append(Span(begin, at, _EV_COLOURS.get(state, "#999"), state))
-        begin, state = at, f"{event['new']}"
-        why = event.get("why", "")
-        if why:
-            spans.append(Span(at, at, "#000", f"{event['new']}: {why}"))
-    spans.append(Span(begin, max(end, begin), _EV_COLOURS.get(state, "#999"), state))
-    return spans
+    return head + table((">frame", "severity", "clause", "what"), rows)

@@ -69,7 +69,9 @@ def test_a_page_needs_nothing_from_elsewhere(gap):
     text = page(gap.path)
     found = parsed(text)
     names = {name for name, _ in found.attributes}
-    assert not names & {"src", "href", "onclick", "onload"}
+    assert not names & {"src", "onclick", "onload"}
+    hrefs = [value for name, value in found.attributes if name.endswith("href")]
+    assert all(value.startswith("#") for value in hrefs)
     values = [value for name, value in found.attributes if name != "xmlns"]
     assert not any("//" in value for value in values if value)
     assert "<script" not in text
