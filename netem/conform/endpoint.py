@@ -15,6 +15,12 @@ from netem.conform.notation import Case, Value
 from netem.conform.wg_words import WgPeer
 from transports.clock import Ns
 
+MACS = (
+    bytes.fromhex("020000000001"),
+    bytes.fromhex("020000000002"),
+)  # the suite's, the endpoint's, where both are ours to choose
+PEER_VA, PEER_KEY = 0x5000_0000, 0x7700  # of the memory that the suite shows
+
 
 class UnsupportedError(Exception):
     """The endpoint cannot be brought to do what a case asks of it."""
@@ -162,6 +168,8 @@ class Session:
     wire: Wire
     application: Application
     is_real: bool  # time passes by itself
+    stretch: float = 1.0  # all that a case says about time takes so many times as long here
+    hurry: Ns | None = None  # where we were later than that, a failure says nothing
 
 
 class Target(Protocol):

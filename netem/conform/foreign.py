@@ -20,6 +20,8 @@ from typing import NamedTuple
 import trio
 
 from netem.conform.endpoint import (
+    PEER_KEY,
+    PEER_VA,
     Joined,
     Session,
     Side,
@@ -28,7 +30,6 @@ from netem.conform.endpoint import (
     Wants,
 )
 from netem.conform.notation import Case, Value
-from netem.conform.sim import PEER_KEY, PEER_VA
 from netem.conform.wires import SocketWire
 from netem.kernel.run import KernelError, run_json
 from netem.sockets.packet import PacketSocket

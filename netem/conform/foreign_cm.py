@@ -15,6 +15,8 @@ from ipaddress import ip_address
 from netem.conform.by_cm import CmWire, join, leave
 from netem.conform.cm_words import is_message
 from netem.conform.endpoint import (
+    PEER_KEY,
+    PEER_VA,
     Joined,
     Session,
     Side,
@@ -24,7 +26,6 @@ from netem.conform.endpoint import (
 )
 from netem.conform.foreign import NoApplication, Reached, nobody, open_wire
 from netem.conform.notation import Case, Value, Words
-from netem.conform.sim import PEER_KEY, PEER_VA
 from wire.roce.eths import AtomicEth, Reth
 from wire.roce.opcodes import OPCODES, Opcode
 

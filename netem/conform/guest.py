@@ -12,12 +12,19 @@ from importlib.resources import files
 from ipaddress import ip_address
 from typing import Any
 
-from netem.conform.endpoint import EndedError, Session, StageError, UnsupportedError, Wants
+from netem.conform.endpoint import (
+    MACS,
+    EndedError,
+    Session,
+    StageError,
+    UnsupportedError,
+    Wants,
+)
 from netem.conform.node import LinkTarget
 from netem.conform.notation import Case
 from netem.conform.pattern import PATTERN
 from netem.conform.pipe import DistantApplication, unwrapped
-from netem.conform.sim import ADDRESSES, MACS
+from netem.conform.sim import ADDRESSES
 from netem.conform.wires import SocketWire
 from netem.guest.cards import tap_card
 from netem.guest.image import image

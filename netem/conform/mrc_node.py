@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping
 
-from netem.conform.endpoint import Joined, RefusedError, Side, UnsupportedError, Wants
+from netem.conform.endpoint import MACS, RefusedError, UnsupportedError, Wants
 from netem.conform.mrc_words import OWN, PATHS, PEER, path
 from netem.conform.notation import Relative, Value
 from netem.conform.pattern import PATTERN
@@ -20,7 +20,9 @@ from transports.roce.work import RecvWr, SendWr, Sge, WrOpcode
 VA, LOCAL_VA = 0x10000, 0x900000
 _QP = 0x20
 _BASE_RTT = 12 * US
-_ETHERNET = bytes(12) + b"\x86\xdd"
+_LONGEST = 24  # code of a timeout; each is twice the one before
+_RATE = 100_000_000_000  # bit/s
+_ETHERNET = MACS[0] + MACS[1] + b"\x86\xdd"
 
 
 class MrcNode:
@@ -28,8 +30,10 @@ class MrcNode:
 
     untold = frozenset({"COMM_EST", "SQ_DRAINED"})
 
-    def __init__(self, wants: Wants, ours: Side) -> None:
+    def __init__(self, wants: Wants, stretch: int = 1) -> None:
+        """Make it; `stretch`, a power of two, makes its timers and round trips longer."""
         self.time = VirtualTime(1000 * US)
+        self._wants, self._stretch = wants, stretch
         self._told: list[Mapping[str, Value]] = []
         config = DeviceConfig((OWN,), port_status_interval=None)
         self.device = Device(config, random.Random(3))
@@ -38,16 +42,23 @@ class MrcNode:
         self._local = self.device.register(pd, LOCAL_VA, 1 << 16, access=0x1)
         self._local.view[:] = PATTERN[: 1 << 16]
         self.qp = self.device.create_qp(pd, qp_num=_QP, config=QpConfig())
-        self._peer = ours
-        peer = Peer((PEER,), ours.qp_num, wants.rq_psn, mpr_dest=1, max_wimm_dest=4)
+
+    def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:  # noqa: ARG002
+        return {"qp_num": _QP, "va": VA, "key": self.region.r_key}
+
+    def connect(self, peer: Mapping[str, int | str]) -> None:
+        """Take the queue pair to RTS."""
+        self._peer, wants = peer, self._wants
+        base_rtt = _BASE_RTT * self._stretch
+        ours = Peer((PEER,), int(peer["qp_num"]), wants.rq_psn, mpr_dest=1, max_wimm_dest=4)
         paths = tuple(path(number) for number in range(PATHS))
-        profile = PathsConfig(paths, (), base_rtt=_BASE_RTT)
-        control = NsccConfig(100_000_000_000, _BASE_RTT, wants.mtu + 64)
+        profile = PathsConfig(paths, (), base_rtt=base_rtt)
+        control = NsccConfig(_RATE // self._stretch, base_rtt, wants.mtu + 64)
         self.qp.modify(QpState.INIT, self.time.at, ev_profile=profile, cc_profile=control)
         self.qp.modify(
             QpState.RTR,
             self.time.at,
-            peer=peer,
+            peer=ours,
             path_mtu=wants.mtu,
             max_wimm_dest=4,
             mpr_dest=1,
@@ -58,15 +69,10 @@ class MrcNode:
             sq_psn=wants.sq_psn,
             max_wimm=4,
             mpr=1,
-            timeout=wants.timeout,
+            timeout=min(wants.timeout + self._stretch.bit_length() - 1, _LONGEST),
             linear_retries=7,
             exponential_retries=7,
         )
-
-    @property
-    def side(self) -> tuple[int, int, int]:
-        """Return QP number, address and key of what the peer may use."""
-        return _QP, VA, self.region.r_key
 
     def act(self, name: str, fields: Mapping[str, Value]) -> Mapping[str, int]:
         number = {k: v.by if isinstance(v, Relative) else int(v) for k, v in fields.items()}
@@ -90,8 +96,8 @@ class MrcNode:
                 number.get("wr", 1) + count,
                 opcode,
                 (Sge(LOCAL_VA, length, self._local.l_key),) if length else (),
-                self._peer.va + number.get("va", 0),
-                self._peer.key,
+                int(self._peer["va"]) + number.get("va", 0),
+                int(self._peer["key"]),
                 imm=number.get("imm", 0),
             ),
             self.time.at,
@@ -113,12 +119,6 @@ class MrcNode:
     def memory(self, at: int, size: int) -> bytes:
         return bytes(self.region.view[at : at + size])
 
-    def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:  # noqa: ARG002
-        return {}
-
-    def connect(self, peer: Mapping[str, int | str]) -> None:
-        """Be connected as it is."""
-
     def close(self) -> None:
         """Hold nothing that outlives it."""
 
@@ -132,8 +132,6 @@ class MrcWire(VirtualWire):
     def __init__(self, node: MrcNode) -> None:
         super().__init__(node.time)
         self._node = node
-        self._drain()
-        self._out.clear()  # what a port says of itself
 
     def send(self, frame: bytes) -> None:
         self._node.device.receive(frame[14:], self.now())
@@ -149,11 +147,3 @@ class MrcWire(VirtualWire):
             self._sent(_ETHERNET + bytes(out.packet))
         for event in self._node.device.events():
             self._node.take(event)
-
-
-def joined_with(wants: Wants, number: int) -> tuple[Joined, MrcNode]:
-    """Return a connection with a new node, and the node."""
-    ours = Side(bytes(6), PEER, 0x100000 + 16 * number + 1, 0x5000_0000, 0x7700)
-    node = MrcNode(wants, ours)
-    qp_num, va, key = node.side
-    return Joined(wants, ours, Side(bytes(6), OWN, qp_num, va, key)), node

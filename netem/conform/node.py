@@ -20,11 +20,21 @@ from ipaddress import ip_address
 
 import trio
 
-from netem.conform.endpoint import Application, Joined, Session, Side, UnsupportedError, Wants
+from netem.conform.endpoint import (
+    MACS,
+    PEER_KEY,
+    PEER_VA,
+    Application,
+    Joined,
+    Session,
+    Side,
+    UnsupportedError,
+    Wants,
+)
 from netem.conform.notation import Case, Value
 from netem.conform.own import OwnApplication
 from netem.conform.pipe import PipedApplication, answered
-from netem.conform.sim import ADDRESSES, MACS, PEER_KEY, PEER_VA, comm_of, peer_of
+from netem.conform.sim import ADDRESSES, comm_of, peer_of
 from netem.conform.wires import SocketWire
 from netem.kernel.namespaces import control_socket
 from netem.kernel.offloads import BYTE_ACCURATE, Offloads
@@ -61,7 +71,7 @@ class LinkTarget:
         number: int,
     ) -> Iterator[Session]:
         if wants.service in {"SRV6", "MRC", "WG", "SWITCH"}:
-            raise UnsupportedError(f"only the simulator has an endpoint of {wants.service}")
+            raise UnsupportedError(f"there is no endpoint of {wants.service} here")
         opened = self._application.open(asdict(wants))
         try:
             peer_ip, own_ip = ADDRESSES[wants.ip or 6]

@@ -11,8 +11,8 @@ from netem.conform.endpoint import Target
 from netem.conform.foreign import PORT, TOOLS, open_foreign
 from netem.conform.foreign_cm import open_by_cm
 from netem.conform.guest import open_guest, prepare
-from netem.conform.node import open_node
 from netem.conform.sim import SimTarget
+from netem.conform.stations import open_nodes
 from netem.kernel.capabilities import require_host
 
 Judge = Callable[[AbstractContextManager[Target]], int]
@@ -69,4 +69,4 @@ def reach(whom: Whom, judge: Judge) -> int:
     if whom.name == "rxe":
         prepare()
         return boxed(lambda: judge(open_guest()))
-    return boxed(lambda: judge(open_node()))
+    return boxed(lambda: judge(open_nodes()))

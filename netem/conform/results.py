@@ -15,7 +15,7 @@ from netem.conform.report import clause_verdicts, markdown
 
 _ABOUT = {
     "sim": "our machine in the simulator",
-    "node": "a node of ours: the same machine on packet sockets, in real time",
+    "node": "nodes of ours: the same machines on sockets, in real time",
     "rxe": "Soft-RoCE (rdma_rxe) of Linux 6.1 in a QEMU guest, driven through libibverbs",
 }
 

@@ -13,6 +13,7 @@ from netem.conform.endpoint import (
 from netem.conform.notation import Case, Step, Value, WordError, Words, duration
 from netem.conform.pattern import pattern
 from netem.conform.vocabulary import AnyHeard, differs, hear, rules_broken, say, show
+from transports.clock import Ns
 from wire.codec import DecodeError
 
 _MOST_FRAMES = 4096  # of one step: an endpoint that never falls silent
@@ -44,6 +45,7 @@ class Played:
     verdict: Verdict
     why: str = ""
     broke: str = ""  # the clause of a rule for all packets, where one was broken
+    is_late: bool = False  # inconclusive for what this host did; may be played again
     seen: list[Seen] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
 
@@ -76,14 +78,33 @@ def play(case: Case, session: Session, played: Played) -> None:
     except _FailedError as error:
         played.verdict, played.broke = Verdict.FAIL, error.broke
         played.why = f"{error} (line {step.line}: {step})"
+        late, hurry = player.late(), session.hurry
+        if hurry is not None and late > hurry:
+            played.verdict, played.is_late = Verdict.INCONCLUSIVE, True
+            played.why += f", but this host was late by {late / 1e6:.3f} ms"
     except UnsupportedError as error:
         played.verdict, played.why = Verdict.UNSUPPORTED, str(error)
     except (StageError, _TooLateError) as error:
         played.verdict, played.why = Verdict.INCONCLUSIVE, str(error)
+        played.is_late = isinstance(error, _TooLateError)
     except WordError as error:
         raise WordError(f"{case.source}, line {step.line}: {error}") from error
     if played.why:
         player.note(f"{'':>14} ! {played.why}")
+
+
+def lasts(case: Case) -> Ns:
+    """Return how long a case waits, at most, by what it says itself."""
+    return sum(
+        max(
+            duration(words.fields[name])
+            for words in step.choices
+            for name in ("for", "after", "before")
+            if name in words.fields
+        )
+        for step in case.steps
+        if any({"for", "after", "before"} & words.fields.keys() for words in step.choices)
+    )
 
 
 class _Player:
@@ -92,13 +113,21 @@ class _Player:
         self._session = session
         self._waiting: AnyHeard | None = None  # heard, and for a later step
         self._since = session.wire.now()  # of the last packet, either way
+        self._burst: int | None = None  # when the first was said of what is said at once
+        self._apart = 0  # the longest that it took to say what is said at once
         self._told: list[Mapping[str, Value]] = []
         self._begin = self._since
 
     def note(self, line: str) -> None:
         self.played.story.append(line)
 
+    def late(self) -> int:
+        """Return by how much a time told here may be late."""
+        return self._session.wire.lateness() + self._apart
+
     def step(self, step: Step) -> None:
+        if step.kind != ">":
+            self._burst = None
         match step.kind:
             case ">":
                 self._say(step)
@@ -117,6 +146,8 @@ class _Player:
         wire = self._session.wire
         frame = self._session.joined.said = say(step.words, self._session.joined)
         self._since = wire.now()
+        self._burst = self._since if self._burst is None else self._burst
+        self._apart = max(self._apart, self._since - self._burst)
         self._keep(self._since, frame, is_ours=True)
         self.note(f"{self._clock(self._since)} > {step.words}")
         wire.send(frame)
@@ -175,7 +206,7 @@ class _Player:
     def _limit(self, step: Step) -> int:
         wire = self._session.wire
         times = [words.fields["before"] for words in step.choices if "before" in words.fields]
-        latest = max(map(duration, times), default=0)
+        latest = max(map(self._span, times), default=0)
         if step.kind == "<?":
             return max(wire.now() + wire.quiet, self._since + latest)
         return max(wire.now(), self._since + 2 * latest) + wire.patience
@@ -185,13 +216,15 @@ class _Player:
             if self._session.is_real:
                 raise _TooLateError("the endpoint was done before the peer could ask for more")
             raise _FailedError(f"came {words.name}")
-        lateness = self._session.wire.lateness()
+        if not {"after", "before"} & words.fields.keys():
+            return
+        lateness = self.late()
         if "after" in words.fields:
-            least = duration(words.fields["after"])
+            least = self._span(words.fields["after"])
             if took + lateness < least:
                 raise _FailedError(f"came after {took / 1e6:.3f} ms, wanted {least / 1e6:g} ms")
         if "before" in words.fields:
-            most = duration(words.fields["before"])
+            most = self._span(words.fields["before"])
             if took <= most + lateness:
                 return
             if took <= most + 10 * lateness:
@@ -203,10 +236,14 @@ class _Player:
 
     def _quiet(self, words: Words) -> None:
         wire = self._session.wire
-        span = duration(words.fields["for"]) if "for" in words.fields else wire.quiet
+        span = self._span(words.fields["for"]) if "for" in words.fields else wire.quiet
         heard = self._listen(wire.now() + span)
         if heard is not None:
             raise _FailedError(f"came {show(heard, self._session.joined)}, wanted nothing")
+
+    def _span(self, value: Value) -> int:
+        """Return how long here takes what a case says takes so long."""
+        return int(duration(value) * self._session.stretch)
 
     def _keep(self, at: int, frame: bytes, *, is_ours: bool) -> None:
         self.played.seen.append(Seen(at, is_ours, bytes(frame)))

@@ -6,27 +6,19 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from ipaddress import ip_address
 
-from netem.conform.endpoint import Joined, Session, Side, Wants
-from netem.conform.mrc_node import MrcWire, joined_with
+from netem.conform.endpoint import MACS, PEER_KEY, PEER_VA, Joined, Session, Side, Wants
+from netem.conform.families import FAMILIES
 from netem.conform.notation import Case
 from netem.conform.own import OwnApplication
-from netem.conform.sr_node import RoutingNode, RoutingWire
-from netem.conform.sw_node import SwitchNode, SwitchWire
 from netem.conform.virtual import VirtualTime, VirtualWire
-from netem.conform.wg_node import NODE_IP, PEER_IP, WgNode, WgWire, wrapped
 from transports.clock import MS, Ns, S
 from transports.roce.device import Device, DeviceConfig
 from wire.ethernet import ETHERNET, VLAN, Ethernet, EtherType
 
-MACS = (
-    bytes.fromhex("020000000001"),
-    bytes.fromhex("020000000002"),
-)  # the peer's, the endpoint's
 ADDRESSES = {
     4: (ip_address("198.18.0.1").packed, ip_address("198.18.0.2").packed),
     6: (ip_address("fd00::1").packed, ip_address("fd00::2").packed),
 }
-PEER_VA, PEER_KEY = 0x5000_0000, 0x7700  # of the memory that the peer shows
 _MOST_TURNS = 100_000  # of application and device: more means that neither ever has enough
 
 
@@ -42,28 +34,12 @@ class SimTarget:
         wants: Wants,
         number: int,
     ) -> Iterator[Session]:
-        if wants.service == "WG":
-            gateway = WgNode(wants)
-            ends = zip(MACS, (PEER_IP, NODE_IP), strict=True)
-            ours, theirs = (Side(mac, ip, 0) for mac, ip in ends)
-            joined = Joined(wants, ours, theirs, wrap=wrapped)
-            yield Session(joined, WgWire(gateway), gateway, is_real=False)
-            return
-        if wants.service == "MRC":
-            joined, endpoint = joined_with(wants, number)
-            yield Session(joined, MrcWire(endpoint), endpoint, is_real=False)
-            return
-        if wants.service in {"SRV6", "SWITCH"}:
-            ours, theirs = (
-                Side(mac, ip, 0) for mac, ip in zip(MACS, ADDRESSES[6], strict=True)
-            )
-            joined = Joined(wants, ours, theirs)
-            if wants.service == "SWITCH":
-                switch = SwitchNode(VirtualTime())
-                yield Session(joined, SwitchWire(switch), switch, is_real=False)
-            else:
-                node = RoutingNode()
-                yield Session(joined, RoutingWire(node), node, is_real=False)
+        family = FAMILIES.get(wants.service)
+        if family is not None:
+            machine, own = family.make(wants, None)
+            joined = family.joined(wants, number, own.open(asdict(wants)))
+            own.connect(peer_of(joined.ours, joined.theirs))
+            yield Session(joined, machine, own, is_real=False)
             return
         device = Device(DeviceConfig((ADDRESSES[6][1], ADDRESSES[4][1])), random.Random(number))
         wire = SimWire(device)

@@ -6,13 +6,13 @@
 ! steer to=fd0b:: segments=fc00:1::e,fc00:2::e reduced    a headend for what is to `to`
 """
 
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from ipaddress import IPv6Address, IPv6Network
 
 from netem.conform.endpoint import RefusedError, UnsupportedError
 from netem.conform.notation import Value
 from netem.conform.sr_words import NEXT_HEADERS, container, int_of, label
+from netem.conform.virtual import VirtualTime, VirtualWire
 from transports.clock import MS, Ns, S
 from transports.srv6.endpoint import process
 from transports.srv6.headend import Policy, encapsulate
@@ -29,32 +29,29 @@ from wire.csid import CsidStructure
 from wire.ethernet import ETHERNET
 
 
-class RoutingWire:
+class RoutingWire(VirtualWire):
     """Frames to and from the node; what comes out has the port and table in its MAC."""
 
     patience: Ns = 1 * S
     quiet: Ns = 1 * MS
+    delay: Ns = 0
 
     def __init__(self, node: "RoutingNode") -> None:
+        super().__init__(VirtualTime())
         self._node = node
-        self._now: Ns = 0
-        self._out: deque[bytes] = deque()
-
-    def now(self) -> Ns:
-        return self._now
-
-    def lateness(self) -> Ns:
-        return 0
 
     def send(self, frame: bytes) -> None:
         for out, table, packet in self._node.route(frame[ETHERNET.size :]):
-            self._out.append(label(out, table) + packet)
+            self._sent(label(out, table) + packet)
 
-    def receive(self, until: Ns) -> tuple[Ns, bytes] | None:
-        if not self._out:
-            self._now = max(self._now, until)
-            return None
-        return self._now, self._out.popleft()
+    def _deadline(self) -> None:
+        return None
+
+    def _expire(self) -> None:
+        """Have no timer."""
+
+    def _drain(self) -> None:
+        """Keep nothing back."""
 
 
 class RoutingNode:
@@ -62,7 +59,9 @@ class RoutingNode:
 
     untold = frozenset({"completion", "COMM_EST", "SQ_DRAINED"})
 
-    def __init__(self) -> None:
+    def __init__(self, ways: Collection[str] = ()) -> None:
+        """Begin; with `ways`, ports and tables (`t7`) are those alone."""
+        self._ways = ways
         self._sids: list[Sid] = []
         self._policies: dict[bytes, Policy] = {}
 
@@ -90,6 +89,7 @@ class RoutingNode:
     def act(self, name: str, fields: Mapping[str, Value]) -> Mapping[str, int]:
         try:
             if name == "sid":
+                check_ways(fields, self._ways)
                 self._sids.append(_sid(fields))
             elif name == "steer":
                 source = IPv6Address("fd00:f::1").packed
@@ -117,6 +117,15 @@ class RoutingNode:
 
     def close(self) -> None:
         """Hold nothing."""
+
+
+def check_ways(fields: Mapping[str, Value], ways: Collection[str]) -> None:
+    """Raise UnsupportedError for a port or a table that is none of the ways there are."""
+    wanted = [str(fields["port"])] if "port" in fields else []
+    wanted += [f"t{fields['table']}"] if "table" in fields else []
+    for way in wanted:
+        if ways and way not in ways:
+            raise UnsupportedError(f"there is no way {way} here, legal is {', '.join(ways)}")
 
 
 def _sid(fields: Mapping[str, Value]) -> Sid:

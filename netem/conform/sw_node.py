@@ -20,7 +20,7 @@ from what was said up to then. One that runs may be told how to trim:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -60,23 +60,25 @@ _COUNTERS = {
 
 @dataclass(slots=True)
 class _Said:
-    """What a case has said about its switch."""
+    """What a case has said about its switch, whose ports begin with a rate."""
 
+    rate: InitVar[int]
     queues: list[QueuePlan] = field(default_factory=lambda: [QueuePlan()] * CLASSES)
     classes: dict[int, int] = field(default_factory=dict)  # by DSCP
     trim: TrimPlan | None = None
     buffer: BufferPlan = BufferPlan()  # noqa: RUF009 - frozen
     sids: list[SidPlan] = field(default_factory=list)
     bundle: tuple[str, ...] = ()  # ports
-    ports: dict[str, PortPlan] = field(
-        default_factory=lambda: {
+    ports: dict[str, PortPlan] = field(init=False)
+
+    def __post_init__(self, rate: int) -> None:
+        self.ports = {
             name: PortPlan(
                 name, own_mac(name).hex(":"), f"s:{name}--{name}:p0", f"{name}:p0", _MTU,
-                egress=Impairment(rate=_RATE),
+                egress=Impairment(rate=rate),
             )
             for name in PORTS
-        }
-    )  # fmt: skip
+        }  # fmt: skip
 
 
 class SwitchNode:
@@ -84,11 +86,18 @@ class SwitchNode:
 
     untold = frozenset({"completion", "COMM_EST", "SQ_DRAINED"})
 
-    def __init__(self, time: VirtualTime) -> None:
+    def __init__(self, time: VirtualTime, stretch: int = 1) -> None:
+        """Begin; the lines are slower by the stretch than what a case says."""
         self.time = time
-        self._said = _Said()
+        self._stretch = stretch
+        self._said = _Said(_RATE // stretch)
         self._switch: Switch | None = None
         self._told: list[Mapping[str, Value]] = []
+
+    @property
+    def is_made(self) -> bool:
+        """Whether all has been said that makes the switch what it is."""
+        return self._switch is not None
 
     @property
     def switch(self) -> Switch:
@@ -143,7 +152,7 @@ class SwitchNode:
             said.bundle = tuple(str(given["ports"]).split(","))
         elif name == "port":
             port = said.ports[str(given.pop("port"))]
-            rate = int_of(given, "rate", _RATE)
+            rate = int_of(given, "rate", _RATE) // self._stretch
             said.ports[port.name] = replace(port, egress=Impairment(rate=rate), **given)
         elif name == "buffer":
             said.buffer = BufferPlan(**given)
@@ -199,12 +208,14 @@ class SwitchWire(VirtualWire):
         self._drain()
 
     def _deadline(self) -> Ns | None:
-        return self._node.switch.deadline
+        return self._node.switch.deadline if self._node.is_made else None
 
     def _expire(self) -> None:
         self._node.switch.expire(self.now())
 
     def _drain(self) -> None:
+        if not self._node.is_made:
+            return
         for _, frame, meta in self._node.switch.transmit(self.now()):
             if not meta.killed:
                 self._sent(bytes(frame))

@@ -25,8 +25,10 @@ class VirtualTime:
 
 
 class VirtualWire(ABC):
-    """Frames to and from one machine in this process: a Wire but for `send`."""
+    """Frames to and from one machine in this process."""
 
+    patience: Ns
+    quiet: Ns
     delay: Ns = 1_000  # of a frame of the machine's
 
     def __init__(self, time: VirtualTime) -> None:
@@ -64,6 +66,38 @@ class VirtualWire(ABC):
         self._out.popleft()
         self._time.pass_to(at)
         return at, frame
+
+    # -- in real time, by a node ---------------------------------------------------------------
+
+    def pass_to(self, now: Ns) -> None:
+        """Let it be `now`."""
+        self._time.pass_to(now)
+
+    def take(self, frame: bytes, now: Ns) -> None:
+        """Give the machine a frame that has come now."""
+        self._time.pass_to(now)
+        self.send(frame)
+
+    def give(self, now: Ns) -> list[bytes]:
+        """Let the machine do what is due, and return what it sends now."""
+        self._time.pass_to(now)
+        if (due := self._deadline()) is not None and due <= now:
+            self._expire()
+        self._drain()
+        frames = [frame for _, frame in self._out]
+        self._out.clear()
+        return frames
+
+    @property
+    def due(self) -> Ns | None:
+        """When `give` wants to be called, if nothing else happens."""
+        return self._deadline()
+
+    # -- what a wire to a machine has ----------------------------------------------------------
+
+    @abstractmethod
+    def send(self, frame: bytes) -> None:
+        """Give the machine a frame at once."""
 
     def _sent(self, frame: bytes) -> None:
         """Take a frame that the machine sends now."""

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping
 
-from netem.conform.endpoint import UnsupportedError, Wants
+from netem.conform.endpoint import MACS, UnsupportedError, Wants
 from netem.conform.notation import Value
 from netem.conform.virtual import VirtualTime, VirtualWire
 from netem.conform.wg_noise import public
@@ -78,8 +78,10 @@ class WgNode:
         """Hold nothing that outlives it."""
 
 
-def framed(payload: bytes, source: tuple[bytes, int], target: tuple[bytes, int]) -> bytes:
-    """Return Ethernet, IPv4 and UDP around a datagram, for the capture."""
+def framed(
+    macs: bytes, payload: bytes, source: tuple[bytes, int], target: tuple[bytes, int]
+) -> bytes:
+    """Return Ethernet, IPv4 and UDP around a datagram; `macs` are that to and that from."""
     size = 28 + len(payload)
     head = bytearray(b"\x45\0" + size.to_bytes(2) + b"\0\1\x40\0\x40\x11\0\0")
     head += source[0] + target[0]
@@ -88,12 +90,12 @@ def framed(payload: bytes, source: tuple[bytes, int], target: tuple[bytes, int])
         total = (total & 0xFFFF) + (total >> 16)
     head[10:12] = (~total & 0xFFFF).to_bytes(2)
     udp = source[1].to_bytes(2) + target[1].to_bytes(2) + (size - 20).to_bytes(2) + bytes(2)
-    return bytes(12) + b"\x08\0" + bytes(head) + udp + payload
+    return macs + b"\x08\0" + bytes(head) + udp + payload
 
 
 def wrapped(payload: bytes, port: int) -> bytes:
     """Return the frame of a datagram of the suite's."""
-    return framed(payload, (PEER_IP, port), (NODE_IP, NODE_PORT))
+    return framed(MACS[1] + MACS[0], payload, (PEER_IP, port), (NODE_IP, NODE_PORT))
 
 
 class WgWire(VirtualWire):
@@ -119,5 +121,6 @@ class WgWire(VirtualWire):
     def _drain(self) -> None:
         for out in self._node.tunnel.transmit(self.now()):
             to = out.destination
-            self._sent(framed(out.payload, (NODE_IP, NODE_PORT), (to.address, to.port)))
+            here, there = (NODE_IP, NODE_PORT), (to.address, to.port)
+            self._sent(framed(MACS[0] + MACS[1], out.payload, here, there))
         self._node.take_events()

@@ -1,5 +1,6 @@
 """What a run of cases leaves and comes to: verdicts, folders, reports, exit codes."""
 
+from contextlib import contextmanager
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -10,6 +11,7 @@ from netem.conform.notation import NotationError, parse
 from netem.conform.script import Verdict
 from netem.conform.sim import SimTarget
 from netem.conform.suite import NoCaseError, Result, choose, from_folder, run
+from transports.clock import MS, S
 from wire.pcapng import read_packets
 
 GOOD = (
@@ -100,6 +102,62 @@ def test_slow_cases_wait_to_be_asked_for():
     text = GOOD.replace("\n", "\nslow\n", 1)
     assert verdicts(results_of(text)) == [Verdict.UNTESTED]
     assert verdicts(results_of(text, slow=True)) == [Verdict.PASS]
+
+
+class Late:
+    """The simulator on a host that was late by a second, and where all takes twice as long."""
+
+    name = "late"
+
+    def __init__(self, hurry, late=S):
+        self.hurry, self.late, self.played = hurry, late, 0
+
+    @contextmanager
+    def session(self, case, wants, number):
+        self.played += 1
+        with SimTarget().session(case, wants, number) as session:
+            session.hurry, session.stretch = self.hurry, 2.0
+            session.wire.lateness = lambda: self.late
+            session.is_real = True
+            yield session
+
+
+@pytest.mark.parametrize(
+    ("text", "hurry", "verdict", "times"),
+    [
+        (BAD, MS, Verdict.INCONCLUSIVE, 3),
+        (BAD, 2 * S, Verdict.FAIL, 1),
+        (BAD, None, Verdict.FAIL, 1),
+        (GOOD, MS, Verdict.PASS, 1),
+    ],
+)
+def test_a_failure_on_a_host_that_was_too_late_says_nothing_and_is_tried_again(
+    text, hurry, verdict, times
+):
+    target = Late(hurry)
+    [result] = run(list(parse(text, "test")), target)
+    assert (result.verdict, target.played) == (verdict, times)
+    assert ("this host was late" in result.why) == (verdict is Verdict.INCONCLUSIVE)
+
+
+def test_what_takes_longer_here_is_waited_for_as_long():
+    text = "case roce/R1.x title\n! write\n< WRITE_ONLY\n< WRITE_ONLY after=2s before=2001ms\n"
+    quiet = "case roce/R1.y title\nquiet 2s\n"
+    [timed] = run(list(parse(text, "test")), Late(None, late=0))
+    assert "came after" in timed.why
+    assert "wanted 4000 ms" in timed.why
+    [result] = run(list(parse(quiet, "test")), Late(None))
+    assert result.verdict is Verdict.PASS
+
+
+def test_what_would_wait_for_long_here_is_slow():
+    [case] = parse("case roce/R1.x title\nquiet 5100ms\n", "test")
+    [result] = run([case], Late(None))
+    assert (result.verdict, result.why) == (
+        Verdict.UNTESTED, "takes 10 s here; ask for it with --slow"
+    )  # fmt: skip
+    [result] = run([case], Late(None), slow=True)
+    assert result.verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(
