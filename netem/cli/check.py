@@ -1,5 +1,6 @@
 """`fabriclab check FILE`: what in a capture breaks which clause, in which frame."""
 
+import errno
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -44,17 +45,20 @@ def command(file: Path, notes: bool, as_json: bool) -> None:
 
     Example:  fabriclab check fabriclab-runs/two-hosts-1/lab.pcapng
     """
-    found = check_file(options.capture_in(file))
+    found, is_interrupted = check_file(options.capture_in(file))
     with options.reader_may_leave():
         if as_json:
             options.print_json(found)
         else:
             _print(found, notes=notes)
-    sys.exit(EXITS[found.verdict])
+    sys.exit(options.INTERRUPTED if is_interrupted else EXITS[found.verdict])
 
 
-def check_file(file: Path) -> CheckReport:
-    """Judge a file, with a bar on a terminal; leave with one line if it is no capture."""
+def check_file(file: Path) -> tuple[CheckReport, bool]:
+    """Judge a file, with a bar on a terminal; leave with one line if it is no capture.
+
+    Return also whether somebody had seen enough: what was read by then is judged.
+    """
     from netem.analysis.check.judge import Judge
     from netem.analysis.check.report import report
     from netem.analysis.records import NoCaptureError
@@ -62,18 +66,26 @@ def check_file(file: Path) -> CheckReport:
     try:
         with _open(file) as opened, _bar(file) as progress:
             judge = Judge(opened)
-            judge.run(progress)
+            try:
+                judge.read(progress)
+            except KeyboardInterrupt:
+                judge.is_interrupted = True
+            judge.finish()
     except NoCaptureError as error:
         options.complain(f"{file} is no capture: {error}")
     except OSError as error:
         options.complain(f"{file} cannot be read: {error.strerror or error}")
     else:
-        return report(judge)
+        return report(judge), judge.is_interrupted
     sys.exit(options.WRONG_USAGE)
 
 
 def _open(file: Path) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdin.buffer) if file == options.STDIN else file.open("rb")
+    if file != options.STDIN:
+        return file.open("rb")
+    if sys.stdin is None:  # closed by who started this
+        raise OSError(errno.EBADF, "standard input is closed")
+    return nullcontext(sys.stdin.buffer)
 
 
 @contextmanager

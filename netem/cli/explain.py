@@ -6,20 +6,36 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING
 
 import click
 
 from netem.cli import options
 
+if TYPE_CHECKING:
+    from netem.analysis.story import Wanted
+
 _FORMS = ("text", "mermaid", "svg")
 
 
-def _number(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    """Read a number, decimal or 0x."""
-    try:
-        return None if value is None else int(value, 0)
-    except ValueError:
-        raise click.BadParameter(f"{value} is no number; legal: 18 or 0x12") from None
+class _Number(click.ParamType[int]):
+    """A number, decimal or 0x, within bounds."""
+
+    name = "N"
+
+    def __init__(self, least: int, most: int) -> None:
+        self._least, self._most = least, most
+
+    def convert(
+        self, value: object, _param: click.Parameter | None, _ctx: click.Context | None
+    ) -> int:
+        try:
+            number = int(str(value), 0)
+        except ValueError:
+            self.fail(f"{value} is no number; legal: 18 or 0x12")
+        if not self._least <= number <= self._most:
+            self.fail(f"{value} is out of range; legal: {self._least} to {self._most:#x}")
+        return number
 
 
 def _time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
@@ -36,12 +52,11 @@ def _time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--frame",
-    callback=_number,
-    metavar="N",
+    type=_Number(1, (1 << 32) - 1),
     help="The packet in this frame, as Wireshark counts.",
 )
-@click.option("--psn", callback=_number, metavar="N", help="The packet with this PSN.")
-@click.option("--qp", callback=_number, metavar="N", help="A packet to this queue pair.")
+@click.option("--psn", type=_Number(0, 0xFFFFFF), help="The packet with this PSN.")
+@click.option("--qp", type=_Number(0, 0xFFFFFF), help="A packet to this queue pair.")
 @click.option(
     "--from", "since", callback=_time, metavar="TIME", help="Ladder: from here, e.g. 20us."
 )
@@ -82,7 +97,13 @@ def command(
     from netem.analysis.records import NoCaptureError
     from netem.analysis.story import Wanted
     from netem.analysis.told import tell
+    from netem.topology.units import format_time
 
+    if since is not None and until is not None and since > until:
+        raise click.UsageError(
+            f"--from {format_time(since)} is later than --to {format_time(until)}; both count "
+            "from the first packet, and --from comes first"
+        )
     path = options.capture_in(file)
     wanted = Wanted(frame, psn, qp)
     try:
@@ -99,7 +120,7 @@ def command(
             options.complain(f"{path}: no packets of RoCE or MRC")
             sys.exit(options.INCONCLUSIVE)
         options.complain(
-            f"{path}: no packet of RoCE or MRC like that; fabriclab check lists flows"
+            f"{path}: no packet of RoCE or MRC {_words(wanted)}; fabriclab check lists flows"
         )
         sys.exit(options.WRONG_USAGE)
     if told.problem:
@@ -108,7 +129,15 @@ def command(
     margin = max(last - first, 1) // 4
     since = first - margin if since is None else told.start + since
     until = last + margin if until is None else told.start + until
-    drawn = ladder(between(told.conversation, since, until), start=told.start)
+    part = between(told.conversation, since, until)
+    if not part.packets:
+        times = [packet.at - told.start for packet in told.conversation.packets]
+        options.complain(
+            f"no packet between {format_time(max(since - told.start, 0))} and "
+            f"{format_time(max(until - told.start, 0))}; the conversation lasts from "
+            f"{format_time(min(times))} to {format_time(max(times))}"
+        )
+    drawn = ladder(part, start=told.start)
     with options.reader_may_leave():
         if as_json:
             options.print_json(told.as_json())
@@ -117,6 +146,18 @@ def command(
         else:
             _print(told.text(), lines(drawn))
     sys.exit(options.DONE)
+
+
+def _words(wanted: "Wanted") -> str:
+    """Say what was asked for: `with PSN 0x12 to QP 0x3`."""
+    said = []
+    if wanted.frame is not None:
+        said.append(f"in frame {wanted.frame}")
+    if wanted.psn is not None:
+        said.append(f"with PSN {wanted.psn:#x}")
+    if wanted.qp is not None:
+        said.append(f"to QP {wanted.qp:#x}")
+    return " ".join(said)
 
 
 @contextmanager

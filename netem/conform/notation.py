@@ -44,8 +44,9 @@ Value: TypeAlias = int | str | Relative
 class NotationError(Exception):
     """A line that is no notation: where, what, and what is legal."""
 
-    def __init__(self, source: str, line: int, what: str) -> None:
-        super().__init__(f"{source}, line {line}: {what}")
+    def __init__(self, source: str, line: int | None, what: str) -> None:
+        where = source if line is None else f"{source}, line {line}"
+        super().__init__(f"{where}: {what}")
 
 
 class WordError(ValueError):

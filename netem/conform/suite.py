@@ -67,7 +67,7 @@ def from_folder(folder: Path) -> Iterator[Case]:
     """Yield the cases of a user's folder. Raise NotationError, also where there are none."""
     found = sorted(folder.glob("**/*.case"))
     if not found:
-        raise NotationError(str(folder), 0, "no file here is called *.case")
+        raise NotationError(str(folder), None, "no file here is called *.case")
     for file in found:
         yield from parse(file.read_text("utf-8"), str(file))
 

@@ -21,7 +21,7 @@ from netem.capture.runfolder import RunFolder, RunFolderError
 from netem.report.fabric import picture
 from netem.report.over_time import entropy_values, goodput, queues
 from netem.report.pieces import nothing, table
-from netem.topology.outcome import RunResult
+from netem.topology.outcome import FlowResult, RunResult
 from netem.topology.units import format_rate, format_size, format_time
 
 _MOST_LADDERS = 8
@@ -110,11 +110,17 @@ def _flows(run: RunResult) -> str:
             flow.retransmissions,
             flow.naks + flow.rnr_naks,
             flow.cnps,
-            ", ".join(f"{count} {status}" for status, count in flow.statuses.items()),
+            _ended(flow),
         )
         for flow in run.flows
     ]
     return table(columns, rows)
+
+
+def _ended(flow: FlowResult) -> str:
+    """Return how the messages of a flow ended, and the first error in words."""
+    counts = ", ".join(f"{count} {status}" for status, count in flow.statuses.items())
+    return "; ".join(filter(None, (counts, flow.first_error)))
 
 
 def _faults(run: RunResult) -> str:

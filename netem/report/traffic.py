@@ -6,15 +6,15 @@ from pathlib import Path
 from netem.analysis.check.link import IPV4, IPV6, UDP, layers, network
 from netem.analysis.check.rows import MRC, ROWS
 from netem.analysis.records import CaptureReader
-from wire.mrc.eths import METH, TSETH
-from wire.mrc.opcodes import WRITES, MrcOpcode
+from wire.codec import DecodeError
+from wire.mrc.bth import MrcBth
+from wire.mrc.opcodes import WRITES
 from wire.mrc.options import PORTS
+from wire.mrc.packet import headers_size
 from wire.pcapng import LINKTYPE_ETHERNET
-from wire.roce.eths import IMMDT, RETH
 
 BINS = 120
 _NOT_NEW = ("retransmission", "dropped", "duplicated")
-_TS = 0x10  # byte 8 of an MRC packet's BTH
 
 
 def payload_of(frame: bytes) -> int:
@@ -32,9 +32,10 @@ def payload_of(frame: bytes) -> int:
     if row.kind == MRC:
         if opcode not in WRITES:
             return 0
-        has_immediate = opcode in {MrcOpcode.WRITE_LAST_IMM, MrcOpcode.WRITE_ONLY_IMM}
-        headers = METH.size + RETH.size + IMMDT.size * has_immediate
-        headers += TSETH.size if frame[udp + 16] & _TS else 0
+        try:
+            headers = headers_size(MrcBth.unpack_from(frame, udp + 8))
+        except DecodeError:
+            return 0
     return max(length - 24 - headers - (pad >> 4 & 3), 0)
 
 

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import netem.cli
+from netem.analysis.records import CaptureReader
 from netem.cli.main import cli
 from tests.netem.analysis.check.conftest import Talk, file_of
 from tests.netem.conftest import QP, Make
@@ -123,13 +124,26 @@ def test_standard_input_and_folders_that_are_no_run(verb, tmp_path, talk):
     assert f"{tmp_path} is no run folder" in ran.stderr
 
 
-def test_an_interrupt_is_a_line_and_exit_130(check, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
+def test_an_interrupt_leaves_what_was_found_and_exit_130(check, talk, monkeypatch):
+    """Ctrl-C in a large file: the first half is judged."""
+    for psn in range(20):
+        talk.ask("WRITE_ONLY", psn, b"data", length=9)
+    data = file_of(talk.rows)
 
-    monkeypatch.setattr("netem.cli.check.check_file", interrupted)
-    ran = check(b"")
-    assert (ran.exit_code, ran.stderr) == (130, "interrupted\n")
+    def interrupted(reader):
+        for record in records(reader):
+            if record[0] == 11:
+                raise KeyboardInterrupt
+            yield record
+
+    records = CaptureReader.records
+    monkeypatch.setattr(CaptureReader, "records", interrupted)
+    ran = check(data)
+    assert ran.exit_code == 130
+    assert ran.stdout.count("roce/R49") == 10
+    assert ran.stdout.endswith(
+        "10 violations, 0 warnings: interrupted, so only what was read is judged\n"
+    )
 
 
 def test_a_page_that_cannot_be_written_is_a_line(tmp_path, monkeypatch):

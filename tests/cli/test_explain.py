@@ -52,6 +52,23 @@ def test_a_time_range_is_counted_from_the_first_packet(path):
     assert (ran.stdout.count("->>"), ran.stdout.count("-x")) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("argv", "exit_code", "said"),
+    [
+        (("--from", "5us", "--to", "2us"), 2, "--from 5us is later than --to 2us"),
+        (("--psn", "0x1000000"), 2, "0x1000000 is out of range; legal: 0 to 0xffffff"),
+        (("--frame", "0"), 2, "0 is out of range; legal: 1 to"),
+        (("--qp", "x"), 2, "x is no number; legal: 18 or 0x12"),
+        (("--psn", "9", "--qp", "0x22"), 2, "no packet of RoCE or MRC with PSN 0x9 to QP 0x22"),
+        (("--from", "9us"), 0, "the conversation lasts from 0ns to 2us"),
+    ],
+)
+def test_what_is_wrong_with_a_wish_is_said(path, argv, exit_code, said):
+    ran = explain(path, *argv)
+    assert ran.exit_code == exit_code
+    assert said in " ".join(ran.stderr.split())
+
+
 def test_json_is_as_the_schema_says(path):
     """L06, L07."""
     printed = json.loads(explain(path, "--json").stdout)
@@ -63,7 +80,7 @@ def test_json_is_as_the_schema_says(path):
 @pytest.mark.parametrize(
     ("argv", "code", "text"),
     [
-        (["--psn", "7"], 2, "no packet of RoCE or MRC like that"),
+        (["--psn", "7"], 2, "no packet of RoCE or MRC with PSN 0x7"),
         (["--psn", "seven"], 2, "seven is no number; legal: 18 or 0x12"),
         (["--from", "7"], 2, "unit"),
     ],

@@ -195,3 +195,8 @@ def headers_of(bth: MrcBth) -> tuple[_HeaderType, ...]:
     if bth.ts and bth.opcode in WRITES:
         return (Meth, Tseth, *headers[1:])
     return headers
+
+
+def headers_size(bth: MrcBth) -> int:
+    """Return the bytes of those headers."""
+    return sum(_SIZES[header] for header in headers_of(bth))

@@ -74,7 +74,10 @@ def pair_up(flow: Flow, others: Sequence[Flow], psn: int) -> Flow | None:
     free = [
         one
         for one in others
-        if one.peer is None and one.service == "RC" and _is_comparable(flow, one)
+        if one.peer is None
+        and one.service == "RC"
+        and one.requests.next >= 0
+        and _is_comparable(flow, one)
     ]
     found = [one for one in free if one.requests.has_sent(psn)]
     if not found:  # an answer to nothing, of whom else

@@ -99,9 +99,12 @@ class Judge:
         self.judged += self.of_roce + self.wireguard.packets + self.pauses.packets
         self._lost()
 
-    def read(self, progress: Progress | None = None) -> None:  # noqa: C901, PLR0912 - `bench`
+    def read(self, progress: Progress | None = None) -> None:  # noqa: C901, PLR0912, PLR0915
         """Take every packet of the file. Raise NoCaptureError for what is no capture."""
-        take, mrc, walk, note = self.roce.take, self.mrc.take, self._walk, self._whole.take
+        take, mrc, walk, whole = self.roce.take, self.mrc.take, self._walk, self._whole
+        counts, last = whole.counts, whole.last
+        before: int | bytes = b""  # the packet before: its number or its bytes, and its place
+        place = -1
         reader, packet = self.reader, self._packet
         section = 0  # its first interface
         link_types: list[int] = []
@@ -110,30 +113,48 @@ class Judge:
         # What packets began with on the link before, by the last bits of their numbers.
         recent: list[tuple[int, int, bytes]] = [_NOTHING] * (_RECENT + 1)
         for (
-            packet.number, packet.at, packet.where, packet.data, packet.original,
-            packet.comment, packet.packet_id,
-        ) in reader.records():  # fmt: skip
-            data, where, number = packet.data, packet.where, packet.packet_id
+            packet.number,
+            at,
+            where,
+            data,
+            packet.original,
+            comment,
+            number,
+        ) in reader.records():
+            packet.at = at
+            packet.where = where
+            packet.data = data
+            packet.comment = comment
+            packet.packet_id = number
             if where >= len(link_types):
                 if reader.sections and reader.sections[-1] > section:
-                    section = reader.sections[-1]
-                    alias = self._next_section(packet.at)
-                    take, mrc, note = self.roce.take, self.mrc.take, self._whole.take
+                    section, whole.last = reader.sections[-1], last
+                    alias = self._next_section(at)
+                    take, mrc, whole = self.roce.take, self.mrc.take, self._whole
+                    counts, last = whole.counts, whole.last
                     recent = [_NOTHING] * (_RECENT + 1)
                 link_types = [one.link_type for one in reader.interfaces]
                 leads_on = _leading_on(reader.interfaces[self._section :])
                 leads_on[:0] = [False] * self._section
+                counts += [0] * (len(link_types) - len(counts))
                 if alias:
                     alias += range(len(alias), len(link_types))
             if alias:
-                packet.where = alias[where]  # noqa: PLW2901 - one object for all
-            note(packet.at, where, data, number)
+                packet.where = alias[where]
+            counts[where] += 1
+            if at > last:
+                last = at
+            elif at < last:
+                whole.is_broken = True
+            else:
+                whole.at_once(last, (place, before), (where, number or data))
+            place, before = where, number or data
             if progress is not None and not packet.number & _EVERY:
                 progress(reader.consumed)
-            if packet.comment and "trimmed" in packet.comment:
-                known, place, before = recent[(number or 0) & _RECENT]
-                is_it = known == number and self._follows(place, where)
-                self.trims.take(packet, link_types[where], before if is_it else None)
+            if comment and "trimmed" in comment:
+                known, source, was = recent[(number or 0) & _RECENT]
+                is_it = known == number and self._follows(source, where)
+                self.trims.take(packet, link_types[where], was if is_it else None)
             if leads_on[where] and number is not None:
                 recent[number & _RECENT] = number, where, data[:_HEADERS]
             if link_types[where] == LINKTYPE_ETHERNET:
@@ -154,6 +175,7 @@ class Judge:
                         mrc(packet, 14, 34)
                     continue
             walk(packet, link_types[where])
+        whole.last = last
 
     def _next_section(self, now: Ns) -> list[int]:
         """Go on in another section, whose first packet is of the time `now`.

@@ -75,8 +75,7 @@ class RoceJudge:
         known = self._known.get(data[ip + 4 : udp + 16])
         if known is not None and len(data) >= udp + known[6]:
             flow, row, opcode, bits, qp, size, length, crc = known
-            kind = row[0]
-            end = udp + length
+            kind, end = row[0], udp + length
             is_damaged = crc32(data[udp + 16 : end], crc) != RESIDUE
             self.packets += 1
         else:

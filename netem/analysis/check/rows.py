@@ -23,6 +23,7 @@ class Row(NamedTuple):
     family: int
     position: int
     is_reliable: bool
+    is_inside: bool = False  # a request of RC in the middle of a message
 
 
 _FAMILIES = {
@@ -55,13 +56,16 @@ def _kind(info: OpcodeInfo) -> int:
 
 
 def _row(info: OpcodeInfo) -> Row:
+    kind, position = _kind(info), _POSITIONS.get(info.position, ONLY)
+    is_reliable = info.service is Service.RC
     return Row(
-        _kind(info),
+        kind,
         info.name,
         info.headers_size,
         _FAMILIES.get(info.family, 0),
-        _POSITIONS.get(info.position, ONLY),
-        info.service is Service.RC,
+        position,
+        is_reliable,
+        kind == REQUEST and position == MIDDLE and is_reliable,
     )
 
 

@@ -15,50 +15,39 @@ _MOST = 1 << 12  # Ours: packets of one moment that are told apart
 
 
 class Whole:
-    """The packets of one section; `take` is called for each."""
+    """The packets of one section.
 
-    __slots__ = ("_at_once", "_before", "_first", "_is_broken", "_reader", "counts", "last")
+    `counts` and `last` are kept by the loop that reads packets, for its speed; it says where
+    time runs back (`is_broken`), and calls `at_once` for a packet of the same time as another.
+    """
+
+    __slots__ = ("_first", "_moment", "_now", "_reader", "counts", "is_broken", "last")
 
     def __init__(self, reader: CaptureReader, first: int) -> None:
         """Take the interfaces from number `first` on for those of the section."""
         self._reader = reader
         self._first = first
-        self.counts = [0] * len(reader.interfaces)  # by interface
+        self.counts: list[int] = []  # by interface
         self.last: Ns = 0  # the newest time
-        self._before: Hashable = None  # the packet that came before
-        self._at_once: set[Hashable] = set()  # packets of the same time as the newest
-        self._is_broken = False
+        self.is_broken = False
+        self._moment: Ns = -1
+        self._now: set[Hashable] = set()  # packets of that moment
 
-    def take(self, at: Ns, where: int, data: bytes, packet_id: int | None) -> None:
-        """Note one packet."""
-        if where >= len(self.counts):
-            self.counts += [0] * (len(self._reader.interfaces) - len(self.counts))
-        self.counts[where] += 1
-        if at > self.last:
-            self.last = at
-            if self._at_once:
-                self._at_once.clear()
-        elif at < self.last:
-            self._is_broken = True
-        else:
-            self._same_moment((where, data if packet_id is None else packet_id))
-            return
-        self._before = where, data if packet_id is None else packet_id
-
-    def _same_moment(self, what: Hashable) -> None:
-        if not self._at_once:
-            self._at_once.add(self._before)
-        if what in self._at_once:
-            self._is_broken = True
-        if len(self._at_once) < _MOST:
-            self._at_once.add(what)
+    def at_once(self, at: Ns, before: Hashable, packet: Hashable) -> None:
+        """Note a packet of the time `at`, and the one `before` it."""
+        if self._moment != at:
+            self._moment, self._now = at, {before}
+        if packet in self._now:
+            self.is_broken = True
+        if len(self._now) < _MOST:
+            self._now.add(packet)
 
     def is_whole(self, stop: int) -> bool:
         """Say so when the section has ended: its interfaces are those before `stop`."""
         reader = self._reader
         places = range(self._first, stop)
         return (
-            not (self._is_broken or reader.problem or reader.skipped or reader.dropped)
+            not (self.is_broken or reader.problem or reader.skipped or reader.dropped)
             and bool(places)
             and all(reader.received.get(n) == (self._of(n), self.last) for n in places)
         )
