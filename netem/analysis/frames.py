@@ -17,6 +17,7 @@ from wire.icmp import IcmpType
 from wire.icmpv6 import Icmpv6Type
 from wire.ipv4 import Ipv4, Protocol
 from wire.ipv6 import Ipv6
+from wire.pfc import ETHERTYPE, OPCODE, PFC
 from wire.roce.eths import Aeth, AethKind, NakCode
 from wire.roce.icrc import ICRC, icrc
 from wire.roce.opcodes import Family, OpcodeInfo, Payload, Service
@@ -90,9 +91,28 @@ def _above(frame: ReadBuffer, header: Ethernet) -> Described:
             return _above_ip(packet, start, ip6.src, ip6.dst, ip6.next_header, ip=header.size)
         case EtherType.ARP:
             return _arp(frame, header)
+        case other if other == ETHERTYPE and _is_pfc(frame, header):
+            return Described(header.src, header.dst, _pfc(frame))
         case other:
             size = len(frame) - header.size
             return Described(header.src, header.dst, f"EtherType {other:#06x} {size} B")
+
+
+def _is_pfc(frame: ReadBuffer, header: Ethernet) -> bool:
+    return header.vlan is None and bytes(frame[14:16]) == OPCODE.to_bytes(2, "big")
+
+
+def _pfc(frame: ReadBuffer) -> str:
+    """Return what a PFC frame says: `PFC pauses class 3 for 65535 quanta`."""
+    if len(frame) < 14 + PFC.size:
+        return f"PFC cut to {len(frame) - 14} B"
+    _, vector, *times = PFC.unpack_from(frame, 14)
+    said = [
+        f"class {number} for {time} quanta" if time else f"class {number} no longer"
+        for number, time in enumerate(times)
+        if vector >> number & 1
+    ]
+    return f"PFC pauses {', '.join(said) or 'nothing'}"
 
 
 def _arp(frame: ReadBuffer, header: Ethernet) -> Described:

@@ -54,13 +54,20 @@ def read_as_far_as_possible(reader: CaptureReader) -> Iterator[Captured]:
     for number, at, where, frame, original, comment, packet in reader.records():
         one = interfaces[where]
         if one.link_type == pcapng.LINKTYPE_ETHERNET:
-            remarks = tuple(comment.split("; ")) if comment else ()
+            remarks = tuple(printable(comment).split("; ")) if comment else ()
             yield Captured(number, at, _port(one.name), frame, original, remarks, packet)
 
 
 def _port(name: str) -> str:
     """Return the name of an interface if it is a port's: others capture both ways at theirs."""
-    return name if ":" in name else ""
+    return printable(name) if ":" in name else ""
+
+
+def printable(text: str) -> str:
+    """Return a text of a file without what a terminal or a page would take for a command."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else " " for one in text)
 
 
 def _read_pcapng(file: BinaryIO) -> Iterator[Captured]:
@@ -79,7 +86,7 @@ def _read_pcapng(file: BinaryIO) -> Iterator[Captured]:
             _port(block.interface.name),
             block.data,
             block.original_length,
-            tuple(phrase for text in block.comments for phrase in text.split("; ")),
+            tuple(phrase for text in block.comments for phrase in printable(text).split("; ")),
             block.packet_id,
             block.outbound,
         )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from netem.analysis.conversation import Conversation, conversations
+from netem.analysis.frames import describe, one_line
 from netem.analysis.names import Names
 from netem.analysis.reader import Captured, read_as_far_as_possible
 from netem.analysis.records import CaptureReader
@@ -83,8 +84,21 @@ def tell(path: Path, wanted: Wanted) -> Told | None:
     return Told(told, conversation, start, reader.problem)
 
 
+def what_is_in(path: Path, frame: int) -> str:
+    """Return in a line what a frame is, "" where the file has none of that number."""
+    with path.open("rb") as file:
+        for record in read_as_far_as_possible(CaptureReader(file)):
+            if record.number == frame:
+                return one_line(record.frame)
+    return ""
+
+
 def _first_record(path: Path, frame: int) -> int:
-    """Return the number of the first record of the packet that is in `frame`."""
+    """Return the number of the first record of the packet that is in `frame`.
+
+    Where a tunnel has hidden a packet on the way its number is lost: it is then the last before
+    that says the same, between the same ends.
+    """
     firsts: dict[int, int] = {}
     with path.open("rb") as file:
         for record in read_as_far_as_possible(CaptureReader(file)):
@@ -92,8 +106,20 @@ def _first_record(path: Path, frame: int) -> int:
             if record.packet is not None:
                 first = firsts.setdefault(record.packet, record.number)
             if record.number == frame:
-                return first
+                return first if record.packet is not None else _same_before(path, record)
     return frame
+
+
+def _same_before(path: Path, later: Captured) -> int:
+    """Return the number of the last numbered record that says what a later one says."""
+    wanted, found = describe(later.frame)[:3], later.number
+    with path.open("rb") as file:
+        for record in read_as_far_as_possible(CaptureReader(file)):
+            if record.number >= later.number:
+                break
+            if record.packet is not None and describe(record.frame)[:3] == wanted:
+                found = record.number
+    return found
 
 
 def _hops(path: Path, numbers: set[int]) -> list[Captured]:

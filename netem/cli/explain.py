@@ -14,6 +14,7 @@ from netem.cli import options
 
 if TYPE_CHECKING:
     from netem.analysis.story import Wanted
+    from netem.analysis.told import Told
 
 _FORMS = ("text", "mermaid", "svg")
 
@@ -94,9 +95,7 @@ def command(
     """
     from netem.analysis.drawings import mermaid, svg
     from netem.analysis.ladder import between, ladder, lines
-    from netem.analysis.records import NoCaptureError
     from netem.analysis.story import Wanted
-    from netem.analysis.told import tell
     from netem.topology.units import format_time
 
     if since is not None and until is not None and since > until:
@@ -104,25 +103,7 @@ def command(
             f"--from {format_time(since)} is later than --to {format_time(until)}; both count "
             "from the first packet, and --from comes first"
         )
-    path = options.capture_in(file)
-    wanted = Wanted(frame, psn, qp)
-    try:
-        with _at_rest(path) as kept:
-            told = tell(kept, wanted)
-    except NoCaptureError as error:
-        options.complain(f"{path} is no capture: {error}")
-        sys.exit(options.WRONG_USAGE)
-    except OSError as error:
-        options.complain(f"{path} cannot be read: {error.strerror or error}")
-        sys.exit(options.WRONG_USAGE)
-    if told is None:
-        if wanted == Wanted():
-            options.complain(f"{path}: no packets of RoCE or MRC")
-            sys.exit(options.INCONCLUSIVE)
-        options.complain(
-            f"{path}: no packet of RoCE or MRC {_words(wanted)}; fabriclab check lists flows"
-        )
-        sys.exit(options.WRONG_USAGE)
+    told = _told(options.capture_in(file), Wanted(frame, psn, qp))
     if told.problem:
         options.complain(told.problem)
     first, last = told.story.lines[0].at, told.story.lines[-1].at
@@ -146,6 +127,35 @@ def command(
         else:
             _print(told.text(), lines(drawn))
     sys.exit(options.DONE)
+
+
+def _told(path: Path, wanted: "Wanted") -> "Told":
+    """Return the story; leave with one line where there is none."""
+    from netem.analysis.records import NoCaptureError
+    from netem.analysis.told import tell, what_is_in
+
+    is_in_frame = ""
+    try:
+        with _at_rest(path) as kept:
+            told = tell(kept, wanted)
+            if told is None and wanted.frame is not None:
+                is_in_frame = what_is_in(kept, wanted.frame) or "not in the file"
+    except NoCaptureError as error:
+        options.complain(f"{path} is no capture: {error}")
+        sys.exit(options.WRONG_USAGE)
+    except OSError as error:
+        options.complain(f"{path} cannot be read: {error.strerror or error}")
+        sys.exit(options.WRONG_USAGE)
+    if told is not None:
+        return told
+    if not any(each is not None for each in wanted):
+        options.complain(f"{path}: no packets of RoCE or MRC")
+        sys.exit(options.INCONCLUSIVE)
+    is_it = f"; frame {wanted.frame} is {is_in_frame}" if is_in_frame else ""
+    options.complain(
+        f"{path}: no packet of RoCE or MRC {_words(wanted)}{is_it}; fabriclab check lists flows"
+    )
+    sys.exit(options.WRONG_USAGE)
 
 
 def _words(wanted: "Wanted") -> str:

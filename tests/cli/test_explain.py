@@ -3,7 +3,9 @@
 import contextlib
 import json
 import random
+import re
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
@@ -67,6 +69,21 @@ def test_what_is_wrong_with_a_wish_is_said(path, argv, exit_code, said):
     ran = explain(path, *argv)
     assert ran.exit_code == exit_code
     assert said in " ".join(ran.stderr.split())
+
+
+def test_drawings_are_well_formed_whatever_a_comment_says(tmp_path):
+    comment = "dropped <by> & \x1b[31m 'you'; 50% #1\nend\uffff"
+    talk = Talk(Make(), QP).ask("SEND_ONLY", 0xFFFFFF, b"x", comment=comment)
+    talk.ask("SEND_ONLY", 0, b"y").ack(0, 2)
+    path = tmp_path / "odd.pcapng"
+    path.write_bytes(file_of(talk.rows))
+    ET.fromstring(explain(path, "--as", "svg").stdout)
+    for line in explain(path, "--as", "mermaid").stdout.splitlines()[1:]:
+        text = line.partition(": ")[2]
+        assert ";" not in re.sub(r"#\d+;", "", text)
+        assert "%" not in text
+    assert "\x1b" not in explain(path).stdout
+    assert "SEND_ONLY psn 0x0" in explain(path, "--psn", "0").stdout  # behind the wrap
 
 
 def test_json_is_as_the_schema_says(path):

@@ -9,6 +9,7 @@ from netem.analysis.check.flow import Flow
 from netem.analysis.check.mrc import MrcJudge
 from netem.analysis.check.roce import RoceJudge
 from netem.analysis.check.writes import MrcFlow
+from netem.analysis.reader import printable
 from netem.analysis.records import Interface
 
 
@@ -64,7 +65,7 @@ def _summary(
         str(ip_address(flow.target)),
         flow.qp,
         service,
-        interfaces[flow.where].name,
+        printable(interfaces[flow.where].name),
         flow.first,
         flow.packets,
         flow.payload,

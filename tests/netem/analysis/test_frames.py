@@ -11,6 +11,7 @@ from netem.analysis.frames import describe, one_line
 from netem.analysis.names import Names
 from netem.analysis.reader import read_capture
 from netem.topology.plan import NodePlan, Plan, PortPlan
+from wire.pfc import Pfc, pfc_frame
 from wire.roce.bth import Bth
 from wire.roce.eths import Aeth, Deth
 from wire.roce.opcodes import OPCODES, Opcode
@@ -201,3 +202,9 @@ def test_names_come_from_the_plan():
     assert names(ip_address("fd00::1").packed) == "h0"
     assert names(ip_address("fd00::9").packed) == "h9"
     assert names(ip_address("fd00::8").packed) == "fd00::8"
+
+
+def test_a_pfc_frame_says_what_it_pauses():
+    frame = pfc_frame(bytes(6), Pfc.of({3: 65535, 5: 0}))
+    assert describe(frame).text == "PFC pauses class 3 for 65535 quanta, class 5 no longer"
+    assert describe(frame[:20]).text == "PFC cut to 6 B"
