@@ -1,6 +1,5 @@
 """`fabriclab check FILE`: what in a capture breaks which clause, in which frame."""
 
-import errno
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -83,9 +82,7 @@ def check_file(file: Path) -> tuple[CheckReport, bool]:
 def _open(file: Path) -> AbstractContextManager[BinaryIO]:
     if file != options.STDIN:
         return file.open("rb")
-    if sys.stdin is None:  # closed by who started this
-        raise OSError(errno.EBADF, "standard input is closed")
-    return nullcontext(sys.stdin.buffer)
+    return nullcontext(options.standard_input())
 
 
 @contextmanager

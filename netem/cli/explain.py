@@ -177,7 +177,7 @@ def _at_rest(path: Path) -> Iterator[Path]:
         yield path
         return
     with NamedTemporaryFile(prefix="fabriclab-") as kept:
-        shutil.copyfileobj(sys.stdin.buffer, kept)
+        shutil.copyfileobj(options.standard_input(), kept)
         kept.flush()
         yield Path(kept.name)
 

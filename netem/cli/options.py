@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import BinaryIO, ParamSpec, TypeVar
 
 import click
 import msgspec
@@ -87,6 +87,13 @@ def capture_in(file: Path) -> Path:
         complain(f"{file} is no run folder: there is no {CAPTURE} in it")
         sys.exit(WRONG_USAGE)
     return file / CAPTURE
+
+
+def standard_input() -> BinaryIO:
+    """Return standard input; raise OSError where who started this has closed it."""
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "standard input is closed")
+    return sys.stdin.buffer
 
 
 def close_output() -> None:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import netem.cli
 from netem.analysis.records import CaptureReader
+from netem.cli import options
 from netem.cli.main import cli
 from tests.netem.analysis.check.conftest import Talk, file_of
 from tests.netem.conftest import QP, Make
@@ -122,6 +123,20 @@ def test_standard_input_and_folders_that_are_no_run(verb, tmp_path, talk):
     ran = CliRunner().invoke(cli, [verb, str(tmp_path)])
     assert (ran.exit_code, ran.stdout) == (2, "")
     assert f"{tmp_path} is no run folder" in ran.stderr
+
+
+@pytest.mark.parametrize("verb", ["check", "explain"])
+def test_standard_input_that_is_closed_is_a_line(verb, monkeypatch):
+    monkeypatch.setattr("netem.cli.options.sys.stdin", None)
+    with pytest.raises(OSError, match="standard input is closed"):
+        options.standard_input()
+    monkeypatch.setattr(options, "standard_input", closed)
+    ran = CliRunner().invoke(cli, [verb, "-"])
+    assert (ran.exit_code, ran.stderr) == (2, "- cannot be read: standard input is closed\n")
+
+
+def closed():
+    raise OSError(9, "standard input is closed")
 
 
 def test_an_interrupt_leaves_what_was_found_and_exit_130(check, talk, monkeypatch):
