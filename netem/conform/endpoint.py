@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from netem.conform.mrc_paths import MrcHeld
 from netem.conform.notation import Case, Value
 from netem.conform.wg_words import WgPeer
 from transports.clock import Ns
@@ -71,6 +72,13 @@ class Wants:
     msn: int = 0  # messages that it has counted before
     window: int = 0  # PSNs that it may have open; 0: as many as it likes
     landing: int = 1 << 17  # bytes that its READs and receives may be placed in
+    planes: int = 1  # MRC: ports of both ends
+    paths: int = 4  # MRC: EVs in use on each plane
+    backups: int = 0  # MRC: EVs of each plane that stand in for others
+    wimm: int = 4  # MRC: WRITEs with immediate that the peer takes at a time
+    probes: int = 1  # MRC; 0: those of the endpoint are passed over
+    linear: int = 7  # MRC: retries at the same interval
+    exponential: int = 7  # MRC: and at twice the last
     load: int = 0  # WG: each message of a handshake finds the endpoint under load
 
     @classmethod
@@ -103,6 +111,7 @@ class Joined:
     theirs: Side  # the endpoint's
     keys: dict[str, int] = field(default_factory=dict)  # of further regions, by name
     port: int = 0  # UDP source port of the endpoint's packet before; 0: none yet
+    mrc: MrcHeld = field(default_factory=MrcHeld)  # what lines may refer to
     peer: WgPeer = field(default_factory=WgPeer)  # the suite's end of a tunnel
     wrap: Callable[[bytes, int], bytes] = lambda payload, _port: payload  # around its datagrams
     said: bytes = b""  # the frame that the suite sent last

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from netem.conform.endpoint import MACS, PEER_KEY, PEER_VA, Application, Joined, Side, Wants
 from netem.conform.mrc_node import MrcNode, MrcWire
-from netem.conform.mrc_words import OWN, PEER
+from netem.conform.mrc_paths import own_ip, peer_ip
 from netem.conform.sr_node import RoutingNode, RoutingWire
 from netem.conform.sr_words import label, labelled
 from netem.conform.sw_node import SwitchNode, SwitchWire
@@ -48,7 +48,7 @@ class Family:
 
     make: Callable[[Wants, Links | None], _Made]
     links: Links | None
-    ips: tuple[bytes, bytes] = (PEER, OWN)  # the suite's, the endpoint's
+    ips: tuple[bytes, bytes] = (peer_ip(0), own_ip(0))  # the suite's, the endpoint's
     wrap: Callable[[bytes, int], bytes] | None = None  # around the suite's datagrams
 
     def joined(self, wants: Wants, number: int, opened: Mapping[str, int]) -> Joined:

@@ -1,10 +1,16 @@
-"""An MRC endpoint in the simulator: our device, one plane, four paths, and its application."""
+"""An MRC endpoint in the simulator: our device, its planes and paths, and its application.
+
+! write length=8 count=4 imm=7     ! recv wr=100
+! port plane=1 up=0                a port goes down, or up again
+! probe path=1 plane=0             probes the host by it; then: = probed answered=1
+"""
 
 import random
+from collections import deque
 from collections.abc import Mapping
 
 from netem.conform.endpoint import MACS, RefusedError, UnsupportedError, Wants
-from netem.conform.mrc_words import OWN, PATHS, PEER, path
+from netem.conform.mrc_paths import own_ip, path, peer_ip
 from netem.conform.notation import Relative, Value
 from netem.conform.pattern import PATTERN
 from netem.conform.virtual import VirtualTime, VirtualWire
@@ -12,16 +18,19 @@ from transports.clock import MS, US, Ns, S
 from transports.mrc.attributes import Peer, QpState
 from transports.mrc.config import QpConfig
 from transports.mrc.device import Device, DeviceConfig
+from transports.mrc.events import EvProbed
 from transports.mrc.nscc import NsccConfig
 from transports.mrc.paths import PathsConfig
+from transports.mrc.profiles import STEV32, draw
 from transports.roce.completion import WorkCompletion
 from transports.roce.work import RecvWr, SendWr, Sge, WrOpcode
 
 VA, LOCAL_VA = 0x10000, 0x900000
 _QP = 0x20
+_RATE = 20_000_000_000  # bit/s: a window of 41 packets, so that more may come out of order
+_WIMM = 4  # WRITEs with immediate that we take, and would have open
 _BASE_RTT = 12 * US
 _LONGEST = 24  # code of a timeout; each is twice the one before
-_RATE = 100_000_000_000  # bit/s
 _ETHERNET = MACS[0] + MACS[1] + b"\x86\xdd"
 
 
@@ -35,7 +44,8 @@ class MrcNode:
         self.time = VirtualTime(1000 * US)
         self._wants, self._stretch = wants, stretch
         self._told: list[Mapping[str, Value]] = []
-        config = DeviceConfig((OWN,), port_status_interval=None)
+        addresses = tuple(own_ip(plane) for plane in range(wants.planes))
+        config = DeviceConfig(addresses, port_status_interval=None)
         self.device = Device(config, random.Random(3))
         pd = self.device.alloc_pd()
         self.region = self.device.register(pd, VA, wants.size, access=0x3)
@@ -48,31 +58,22 @@ class MrcNode:
 
     def connect(self, peer: Mapping[str, int | str]) -> None:
         """Take the queue pair to RTS."""
-        self._peer, wants = peer, self._wants
+        self._peer, wants, now, modify = peer, self._wants, self.time.at, self.qp.modify
         base_rtt = _BASE_RTT * self._stretch
-        ours = Peer((PEER,), int(peer["qp_num"]), wants.rq_psn, mpr_dest=1, max_wimm_dest=4)
-        paths = tuple(path(number) for number in range(PATHS))
-        profile = PathsConfig(paths, (), base_rtt=base_rtt)
+        ours = Peer(
+            tuple(peer_ip(plane) for plane in range(wants.planes)), int(peer["qp_num"]),
+            wants.rq_psn, mpr_dest=1, max_wimm_dest=wants.wimm,
+        )  # fmt: skip
+        profile = _profile(wants, base_rtt)
         control = NsccConfig(_RATE // self._stretch, base_rtt, wants.mtu + 64)
-        self.qp.modify(QpState.INIT, self.time.at, ev_profile=profile, cc_profile=control)
-        self.qp.modify(
-            QpState.RTR,
-            self.time.at,
-            peer=ours,
-            path_mtu=wants.mtu,
-            max_wimm_dest=4,
-            mpr_dest=1,
-        )
-        self.qp.modify(
-            QpState.RTS,
-            self.time.at,
-            sq_psn=wants.sq_psn,
-            max_wimm=4,
-            mpr=1,
+        modify(QpState.INIT, now, ev_profile=profile, cc_profile=control)
+        modify(QpState.RTR, now, peer=ours, path_mtu=wants.mtu, max_wimm_dest=_WIMM, mpr_dest=1)
+        modify(
+            QpState.RTS, now, sq_psn=wants.sq_psn, max_wimm=_WIMM, mpr=1,
             timeout=min(wants.timeout + self._stretch.bit_length() - 1, _LONGEST),
-            linear_retries=7,
-            exponential_retries=7,
-        )
+            linear_retries=wants.linear, exponential_retries=wants.exponential,
+        )  # fmt: skip
+        deque(self.device.transmit(now), maxlen=0)  # what a port says of itself to begin with
 
     def act(self, name: str, fields: Mapping[str, Value]) -> Mapping[str, int]:
         number = {k: v.by if isinstance(v, Relative) else int(v) for k, v in fields.items()}
@@ -82,6 +83,12 @@ class MrcNode:
             elif name == "write":
                 for count in range(number.get("count", 1)):
                     self._write(number, count)
+            elif name == "port":
+                up = bool(number["up"])
+                self.device.set_port(number["plane"], self.time.at, up=up)
+            elif name == "probe":
+                ev = path(number.get("path", 0), number.get("plane", 0))
+                self.device.probe_ev(self.qp, ev, self.time.at)
             else:
                 raise UnsupportedError(f"an application of MRC does not {name}")
         except ValueError as error:
@@ -111,6 +118,9 @@ class MrcNode:
             self._told.append(
                 told | ({} if event.imm_data is None else {"imm": event.imm_data})
             )
+        elif isinstance(event, EvProbed):
+            answered = int(event.rtt is not None)
+            self._told.append({"name": "probed", "answered": answered, "plane": event.plane})
 
     def told(self) -> list[Mapping[str, Value]]:
         told, self._told = self._told, []
@@ -121,6 +131,14 @@ class MrcNode:
 
     def close(self) -> None:
         """Hold nothing that outlives it."""
+
+
+def _profile(wants: Wants, base_rtt: Ns) -> PathsConfig:
+    """Return the paths of a case: as `draw` spreads them, and so many of the backups."""
+    planes, ways = range(wants.planes), wants.paths + wants.backups
+    drawn = draw(STEV32, planes, ways, wants.planes * wants.paths, random.Random(4))
+    backups = drawn.backup[: wants.planes * wants.backups]
+    return PathsConfig(drawn.active, backups, base_rtt=base_rtt)
 
 
 class MrcWire(VirtualWire):

@@ -1,5 +1,6 @@
 """Plays one case: says its lines, listens, and comes to a verdict from what was on the wire."""
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -111,7 +112,7 @@ class _Player:
     def __init__(self, session: Session, played: Played) -> None:
         self.played = played
         self._session = session
-        self._waiting: AnyHeard | None = None  # heard, and for a later step
+        self._waiting: deque[AnyHeard] = deque()  # heard, and for a later step
         self._since = session.wire.now()  # of the last packet, either way
         self._burst: int | None = None  # when the first was said of what is said at once
         self._apart = 0  # the longest that it took to say what is said at once
@@ -154,9 +155,9 @@ class _Player:
 
     def _listen(self, until: int) -> AnyHeard | None:
         """Return the next packet of the endpoint for our queue pair, which must be whole."""
-        if self._waiting is not None:
-            kept, self._waiting = self._waiting, None
-            return kept
+        return self._waiting.popleft() if self._waiting else self._receive(until)
+
+    def _receive(self, until: int) -> AnyHeard | None:
         joined = self._session.joined
         for _ in range(_MOST_FRAMES):
             found = self._session.wire.receive(until)
@@ -196,7 +197,7 @@ class _Player:
                 self._judge_choice(step.choices[whys.index(None)], heard.at - before)
                 return
             if step.kind == "<?":
-                self._waiting = heard
+                self._waiting.appendleft(heard)
                 return
             passed_over += 1
             if step.kind == "<" or passed_over > _MOST_FRAMES:
@@ -302,8 +303,11 @@ class _Player:
                 return found
             if wire.now() >= limit:
                 raise _FailedError(f"the application was not told of {name}")
-            if self._waiting is None:
-                self._waiting = self._listen(min(limit, wire.now() + wire.quiet))
+            heard = self._receive(min(limit, wire.now() + wire.quiet))
+            if heard is not None:
+                self._waiting.append(heard)
+            if len(self._waiting) > _MOST_FRAMES:
+                raise _FailedError(f"{_MOST_FRAMES} frames, and no word of {name}")
 
     def _judge_memory(self, words: Words) -> None:
         fields = {k: v for k, v in words.fields.items() if isinstance(v, int)}

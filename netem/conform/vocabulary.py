@@ -22,7 +22,15 @@ may be `high` (0xC000 and above) or `same` (as that of the packet before).
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from netem.conform import cm_words, mrc_words, roce_hearing, sr_words, sw_words, wg_words
+from netem.conform import (
+    cm_words,
+    mrc_saying,
+    mrc_words,
+    roce_hearing,
+    sr_words,
+    sw_words,
+    wg_words,
+)
 from netem.conform.endpoint import Joined
 from netem.conform.notation import WordError, Words
 from netem.conform.roce_hearing import Heard
@@ -52,7 +60,7 @@ def _said(words: Words, joined: Joined) -> bytes:
         return sw_words.say_frame(words)
     if service in {"SRV6", "MRC"}:
         if service == "MRC":
-            packet = mrc_words.say_packet(words, joined)
+            packet = mrc_saying.say_packet(words, joined)
         else:
             packet = sr_words.say_packet(words)
         return joined.theirs.mac + joined.ours.mac + b"\x86\xdd" + packet

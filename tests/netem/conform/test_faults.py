@@ -6,10 +6,11 @@ from netem.conform.script import Verdict
 from netem.conform.sim import SimTarget
 from netem.conform.suite import built_in, choose, run
 from tests.netem.conform.faults import FAULTS, planted
+from tests.netem.conform.mrc_faults import MRC_FAULTS
 from tests.netem.conform.switch_faults import SWITCH_FAULTS
 from tests.netem.conform.wg_faults import WG_FAULTS
 
-ALL = [*FAULTS, *SWITCH_FAULTS, *WG_FAULTS]
+ALL = [*FAULTS, *MRC_FAULTS, *SWITCH_FAULTS, *WG_FAULTS]
 CASES = {case.id: case for case in built_in()}
 
 
