@@ -87,6 +87,8 @@ class MrcNode:
                 up = bool(number["up"])
                 self.device.set_port(number["plane"], self.time.at, up=up)
             elif name == "probe":
+                if self._stretch > 1:
+                    raise UnsupportedError("a probe of a host has 2 ms, on sockets as well")
                 ev = path(number.get("path", 0), number.get("plane", 0))
                 self.device.probe_ev(self.qp, ev, self.time.at)
             else:
