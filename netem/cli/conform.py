@@ -3,6 +3,7 @@
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from netem.conform.clauses import Clause
     from netem.conform.endpoint import Target
     from netem.conform.notation import Case
+    from netem.conform.reach import Whom
     from netem.conform.suite import Result
 
 
@@ -99,18 +101,71 @@ def command(
     if dry_run:
         _print_cases(cases)
         return
-    from netem.capture.runfolder import RunFolder
-    from netem.conform.reach import NoTargetError, Whom, reach
+    with ExitStack() as at_end, ExitStack() as waiting:
+        at_end.callback(
+            signal.signal,
+            signal.SIGTERM,
+            signal.signal(signal.SIGTERM, signal.default_int_handler),
+        )
+        # Whoever asks for an end before there is something to tell of, gets it told.
+        asked = (signal.SIGINT, signal.SIGTERM)
+        waiting.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, asked)
+        signal.pthread_sigmask(signal.SIG_BLOCK, asked)
+        whom = _whom(target, iface, tool, port)
+        _check_writable(junit, markdown)
+        wish = _Wish(target, _folder(target, out), slow, strict, junit, markdown, as_json)
+        try:
+            waiting.close()
+            code = _run(cases, whom, wish)
+        except KeyboardInterrupt:
+            code = _tell(cases, [], wish, interrupted=True)
+    sys.exit(code)
+
+
+def _run(cases: "Sequence[Case]", whom: "Whom", wish: _Wish) -> int:
+    from netem.conform.reach import make_ready, reach
+
+    make_ready(whom)
+    return reach(whom, lambda endpoint: _judge(cases, endpoint, wish))
+
+
+def _whom(target: str, iface: str, tool: str, port: int) -> "Whom":
+    from netem.conform.reach import NoTargetError, Whom
 
     whom = Whom(target, iface, tool, port)
     try:
         whom.check()
     except NoTargetError as error:
         raise click.UsageError(str(error)) from error
+    return whom
+
+
+def _folder(target: str, out: Path | None) -> Path:
+    from netem.capture.runfolder import RunFolder
+
     where = RunFolder.create(f"conform-{target}", out).path.resolve()
     (where / "nodes").rmdir()  # of a lab: here each case has a folder
-    wish = _Wish(target, where, slow, strict, junit, markdown, as_json)
-    sys.exit(reach(whom, lambda endpoint: _judge(cases, endpoint, wish)))
+    return where
+
+
+def _check_writable(*files: Path | None) -> None:
+    """Leave with a line for a result that could not be written: now, not after the cases."""
+    for file in files:
+        # What is there and no file, such as a pipe, is not to be opened twice.
+        if file is None or (file.exists() and not (file.is_file() or file.is_dir())):
+            continue
+        was_there = file.exists()
+        try:
+            file.open("a").close()
+        except OSError as error:
+            _complain_of(file, error)
+            sys.exit(options.WRONG_USAGE)
+        if not was_there:
+            file.unlink()
+
+
+def _complain_of(file: Path, error: OSError) -> None:
+    options.complain(f"{file} cannot be written: {error.strerror or error}; name another")
 
 
 def _chosen(
@@ -134,53 +189,59 @@ def _judge(
     cases: "Sequence[Case]", endpoint: "AbstractContextManager[Target]", wish: _Wish
 ) -> int:
     """Play the cases, report, and return the exit code; in the sandbox, where there is one."""
-    from netem.conform import report
+    from netem.conform import suite
     from netem.conform.endpoint import StageError
     from netem.conform.notation import NotationError
 
+    results: list[Result] = []
+    interrupted = False
     try:
-        with endpoint as opened:
-            results, interrupted = _run(cases, opened, wish.where, slow=wish.slow)
+        with endpoint as opened, show.progress("conform", "cases") as progress:
+            for result in suite.run(cases, opened, wish.where, slow=wish.slow):
+                results.append(result)
+                progress(len(results), len(cases))
     except NotationError as error:
         options.complain(str(error))
         return options.WRONG_USAGE
     except (StageError, PermissionError) as error:
         options.complain(str(error))
         return options.HOST_CANNOT
+    except KeyboardInterrupt:  # also while the endpoint is brought up, or put down
+        interrupted = True
+    return _tell(cases, results, wish, interrupted=interrupted)
+
+
+def _tell(
+    cases: "Sequence[Case]", done: "Sequence[Result]", wish: _Wish, *, interrupted: bool
+) -> int:
+    """Say what came out, also where Ctrl-C or SIGTERM cut it short; return the exit code."""
+    from netem.conform import report
+    from netem.conform.script import Verdict
+    from netem.conform.suite import Result
+
+    results = [*done]
+    if interrupted:
+        options.complain(f"interrupted after {len(done)} of {len(cases)} cases")
+        left = cases[len(done) :]
+        results += [Result(case, Verdict.UNTESTED, "interrupted") for case in left]
     told = report.as_json(results, wish.target, interrupted=interrupted)
+    code = report.exit_code(results, strict=wish.strict, interrupted=interrupted)
+    wanted = {}
     if wish.junit is not None:
-        wish.junit.write_text(report.junit(results, wish.target))
+        wanted[wish.junit] = report.junit(results, wish.target)
     if wish.markdown is not None:
-        wish.markdown.write_text(report.markdown([told]))
+        wanted[wish.markdown] = report.markdown([told])
+    for file, text in wanted.items():
+        try:
+            file.write_text(text)
+        except OSError as error:  # since it was looked at
+            _complain_of(file, error)
+            code = options.WRONG_USAGE
     if wish.as_json:
         options.print_json(told)
     else:
         _print(results, wish.target, wish.where)
-    return report.exit_code(results, strict=wish.strict, interrupted=interrupted)
-
-
-def _run(
-    cases: "Sequence[Case]", target: "Target", where: Path, *, slow: bool
-) -> "tuple[list[Result], bool]":
-    """Return what was done, and whether that was cut short by Ctrl-C or SIGTERM."""
-    from netem.conform import suite
-    from netem.conform.script import Verdict
-
-    results: list[Result] = []
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with show.progress("conform", "cases") as progress:
-            for result in suite.run(cases, target, where, slow=slow):
-                results.append(result)
-                progress(len(results), len(cases))
-    except KeyboardInterrupt:
-        options.complain(f"interrupted after {len(results)} of {len(cases)} cases")
-        left = cases[len(results) :]
-        results += [suite.Result(case, Verdict.UNTESTED, "interrupted") for case in left]
-        return results, True
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    return results, False
+    return code
 
 
 def _list(folder: Path | None, patterns: Sequence[str], as_json: bool) -> None:

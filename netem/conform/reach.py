@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from netem.conform import cm_words
-from netem.conform.box import boxed
+from netem.conform.box import boxed, listening
 from netem.conform.endpoint import Target
 from netem.conform.foreign import PORT, TOOLS, open_foreign
 from netem.conform.foreign_cm import open_by_cm
@@ -53,10 +53,21 @@ class Whom:
             raise NoTargetError(f"--port {self.port}: legal is 1 to 65535")
 
 
+def make_ready(whom: Whom) -> None:
+    """Do what may take long before there is a target: CapabilityError where the host cannot.
+
+    For a guest that is its image, PackageError where that cannot be made.
+    """
+    if whom.name in OURS and whom.name != "sim":
+        require_host()
+        if whom.name == "rxe":
+            prepare()
+
+
 def reach(whom: Whom, judge: Judge) -> int:
     """Let `judge` have the target, in a sandbox where that is ours to make; return its result.
 
-    CapabilityError or KernelError where this host cannot.
+    Call `make_ready` before. KernelError where this host cannot.
     """
     if whom.name == "sim":
         return judge(nullcontext(SimTarget()))
@@ -65,8 +76,6 @@ def reach(whom: Whom, judge: Judge) -> int:
             port = whom.port or cm_words.PORT
             return judge(open_by_cm(whom.name, whom.interface, port))
         return judge(open_foreign(whom.name, whom.interface, whom.tool, whom.port or PORT))
-    require_host()
     if whom.name == "rxe":
-        prepare()
-        return boxed(lambda: judge(open_guest()))
-    return boxed(lambda: judge(open_nodes()))
+        return boxed(lambda: judge(listening(open_guest())))
+    return boxed(lambda: judge(listening(open_nodes())))

@@ -1,6 +1,7 @@
 """`fabriclab conform`: flags, results, exit codes."""
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
 
 import jsonschema
@@ -94,3 +95,71 @@ def test_ctrl_c_reports_what_was_done_so_far(conform, monkeypatch):
     verdicts = [case["verdict"] for case in printed["cases"]]
     assert verdicts == ["pass", "pass", "untested"]
     assert "interrupted after 2 of 3 cases" in ran.stderr
+
+
+@pytest.mark.parametrize("flag", ["--junit", "--markdown"])
+@pytest.mark.parametrize("where", ["nowhere/result", ".", "file/result", "/proc/result"])
+def test_a_result_that_cannot_be_written_is_told_before_cases_are_played(
+    conform, tmp_path, flag, where
+):
+    (tmp_path / "file").touch()
+    ran = conform("--filter", "roce/R1", flag, where, "--out", "o")
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith(f"{where} cannot be written: ")
+    assert ran.stderr.endswith("; name another\n")
+    assert not (tmp_path / "o").exists()
+
+
+def test_looking_whether_a_result_can_be_written_leaves_nothing(conform, tmp_path):
+    ran = conform("--filter", "roce/R1", "--junit", "j.xml", "--markdown", "nowhere/m.md")
+    assert ran.exit_code == 2
+    assert not (tmp_path / "j.xml").exists()
+
+
+def test_a_result_that_can_be_written_no_more_is_told_beside_the_others(
+    conform, tmp_path, monkeypatch
+):
+    played = suite._played
+
+    def in_the_way(*given):
+        (tmp_path / "j.xml").mkdir(exist_ok=True)
+        return played(*given)
+
+    monkeypatch.setattr(suite, "_played", in_the_way)
+    ran = conform("--filter", "roce/R1", "--junit", "j.xml", "--markdown", "m.md")
+    assert ran.exit_code == 2
+    assert "j.xml cannot be written: Is a directory" in ran.stderr
+    assert "1 cases: 1 pass" in ran.stdout
+    assert (tmp_path / "m.md").exists()
+
+
+@contextmanager
+def never_up(*_given):
+    raise KeyboardInterrupt
+    yield
+
+
+@pytest.mark.parametrize(
+    ("argv", "where"),
+    [
+        (("--target", "node"), "make_ready"),
+        (("--target", "rxe"), "make_ready"),
+        (("--target", "198.18.0.2", "--iface", "lo"), "open_foreign"),
+        (("--target", "198.18.0.2", "--iface", "lo", "--by", "cm"), "open_by_cm"),
+        (("--target", "sim"), "SimTarget"),
+    ],
+)
+def test_ctrl_c_before_the_first_case_reports_that_nothing_was_done(
+    conform, monkeypatch, argv, where
+):
+    def interrupted(*_given):
+        raise KeyboardInterrupt
+
+    way = never_up if where.startswith("open") else interrupted
+    monkeypatch.setattr(f"netem.conform.reach.{where}", way)
+    ran = conform("--filter", "roce/R[12]", "--json", *argv)
+    assert ran.exit_code == 4
+    printed = as_schema_says(ran.stdout, "conform")
+    assert printed["interrupted"]
+    assert {case["verdict"] for case in printed["cases"]} == {"untested"}
+    assert ran.stderr == "interrupted after 0 of 2 cases\n"

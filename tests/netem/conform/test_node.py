@@ -40,3 +40,18 @@ def test_ctrl_c_is_heard_in_the_sandbox_and_reported(tmp_path):
     assert {case["verdict"] for case in told["cases"]} == {"pass", "untested"}
     assert process.returncode == 4
     assert "interrupted after" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_while_the_node_is_brought_up_is_reported_too(tmp_path, number):
+    argv = ("conform", "--target", "node", "--json", "--out", "o")
+    with start(*argv, cwd=tmp_path) as process:
+        while not (tmp_path / "o").exists():  # which is made before the node
+            assert process.poll() is None
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    told = json.loads(out)
+    assert told["interrupted"], err
+    assert "untested" in {case["verdict"] for case in told["cases"]}
+    assert process.returncode == 4
+    assert err.startswith("interrupted after ")
