@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from netem.conform.endpoint import MACS, PEER_KEY, PEER_VA, Application, Joined, Side, Wants
+from netem.conform.host_node import HostNode, HostWire
 from netem.conform.mrc_node import MrcNode, MrcWire
 from netem.conform.mrc_paths import own_ip, peer_ip
 from netem.conform.sr_node import RoutingNode, RoutingWire
@@ -76,6 +77,12 @@ def _switch(_: Wants, links: Links | None) -> _Made:
     return SwitchWire(node), node
 
 
+def _host(_: Wants, __: Links | None) -> _Made:
+    time = VirtualTime()
+    node = HostNode(time)
+    return HostWire(node, time), node
+
+
 def _gateway(wants: Wants, _: Links | None) -> _Made:
     node = WgNode(wants)
     return WgWire(node), node
@@ -104,5 +111,6 @@ FAMILIES: Mapping[str, Family] = {
     "MRC": Family(_mrc, Links((MAIN,), stretch=1024, hurry=10 * MS)),
     "SRV6": Family(_routing, ROUTING_LINKS),
     "SWITCH": Family(_switch, Links(PORTS, _of_source, _of_source, stretch=100, hurry=2 * MS)),
+    "HOST": Family(_host, None),
     "WG": Family(_gateway, None, (PEER_IP, NODE_IP), wrapped),
 }

@@ -70,7 +70,7 @@ class LinkTarget:
         wants: Wants,
         number: int,
     ) -> Iterator[Session]:
-        if wants.service in {"SRV6", "MRC", "WG", "SWITCH"}:
+        if wants.service in {"SRV6", "MRC", "WG", "SWITCH", "HOST"}:
             raise UnsupportedError(f"there is no endpoint of {wants.service} here")
         opened = self._application.open(asdict(wants))
         try:

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from functools import partial
 
 from netem.conform import wg_gate
-from netem.conform.endpoint import Application, Session, Target, Wants
+from netem.conform.endpoint import Application, Session, Target, UnsupportedError, Wants
 from netem.conform.families import FAMILIES, Family, Links
 from netem.conform.links import forked
 from netem.conform.node import open_node
@@ -46,6 +46,8 @@ class NodeTarget:
     @contextmanager
     def session(self, case: Case, wants: Wants, number: int) -> Iterator[Session]:
         family = wants.service if wants.service in FAMILIES else "RC"
+        if family == "HOST":
+            raise UnsupportedError("only the simulator has a host that obeys pauses")
         if family not in self._opened:
             self._opened[family] = self._stack.enter_context(_open(family))
         with self._opened[family].session(case, wants, number) as session:

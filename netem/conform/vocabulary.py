@@ -1,7 +1,7 @@
 """The words of all families: packets made from a line of a case, and read back into fields.
 
 Which family it is, `with service=` says: RC, UC, UD and CM are RoCE v2 (`roce_saying`,
-`roce_hearing`, `cm_words`); MRC, SRV6, SWITCH and WG have modules of their own. Those of
+`roce_hearing`, `cm_words`); MRC, SRV6, SWITCH, HOST and WG have modules of their own. Those of
 RoCE v2:
 
 Names are those of opcodes without their service, that of the connection; `UD.SEND_ONLY` has
@@ -24,6 +24,7 @@ from typing import TypeAlias
 
 from netem.conform import (
     cm_words,
+    host_node,
     mrc_saying,
     mrc_words,
     roce_hearing,
@@ -56,7 +57,7 @@ def _said(words: Words, joined: Joined) -> bytes:
     service = joined.wants.service
     if service == "WG":
         return joined.wrap(*joined.peer.say(words))
-    if service == "SWITCH":
+    if service in {"SWITCH", "HOST"}:
         return sw_words.say_frame(words)
     if service in {"SRV6", "MRC"}:
         if service == "MRC":
@@ -83,6 +84,8 @@ def hear(at: int, frame: bytes, joined: Joined) -> AnyHeard | None:
         return sr_words.hear_packet(at, frame[14:], *sr_words.labelled(frame))
     if joined.wants.service == "SWITCH":
         return sw_words.hear_frame(at, frame)
+    if joined.wants.service == "HOST":
+        return host_node.hear_frame(at, frame)
     return roce_hearing.hear(at, frame, joined)
 
 

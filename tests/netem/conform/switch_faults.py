@@ -6,6 +6,7 @@ from netem.switch.assembly import _port
 from netem.switch.buffer import IngressAccount
 from netem.switch.egress_queue import EgressQueue
 from netem.switch.lines import Lines
+from netem.switch.nic import Nic, _queue
 from netem.switch.pause import Pauses, PauseSender
 from netem.switch.pipeline import Switch
 from netem.switch.trimming import Trimmer
@@ -160,4 +161,26 @@ SWITCH_FAULTS = [
           "self.is_off = False", "pass"),
     Fault("a pause is said once", "pfc/P8.again", Lines._refresh,
           "source.is_pausing", "False"),
+    # hosts
+    Fault("a host hears no pauses", "pfc/P3.host", Nic.receive,
+          "self._classifiers[port](frame) == CONTROL", "False"),
+    Fault("a host takes the priority for the class", "pfc/P3.host-priority", _queue,
+          "priority=priority", "priority=None"),
+    Fault("a host does not look at the vector", "pfc/P3.host-not-meant", Pfc.quanta.fget,
+          "if self.enabled >> priority & 1", "if True"),
+    Fault("a host takes any opcode for PFC", "pfc/P3.host-opcode", Nic.receive,
+          "pfc = Pfc.unpack_from(frame, ETHERNET.size)",
+          "pfc = Pfc(8, (1000,) * 8)"),
+    Fault("a host has one time for all", "pfc/P3.host-both", Lines.obey,
+          "pause_time(quanta, port.rate)", "pause_time(max(pfc.times), port.rate)"),
+    Fault("a host sends what it had handed out", "pfc/P4.host", Nic.receive,
+          "self._lines.obey(self._ports[port], pfc, now)",
+          "self._ports[port].backlog or self._lines.obey(self._ports[port], pfc, now)"),
+    Fault("0 is no resume for a host", "pfc/P5.host", Lines.obey,
+          "pause_time(quanta, port.rate)", "pause_time(quanta or 0xFFFF, port.rate)"),
+    Fault("pauses of a host add up", "pfc/P6.host", Pauses.set,
+          "self.until[priority] = now + time",
+          "self.until[priority] = max(now, self.until[priority]) + time"),
+    Fault("a pause of a host has 15 bits", "pfc/P6.host-longest", Lines.obey,
+          "pause_time(quanta, port.rate)", "pause_time(quanta & 0x7FFF, port.rate)"),
 ]  # fmt: skip
