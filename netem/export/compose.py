@@ -104,23 +104,26 @@ def _attached(
         for side, end in enumerate(network.ends):
             if end.member != name:
                 continue
-            place = {"ipv4_address": str(end.address)}
-            if network.subnet6 is not None:
-                place["ipv6_address"] = str(network.subnet6[2 + side])
+            place = {
+                "ipv4_address": str(end.address),
+                "ipv6_address": str(network.subnet6[2 + side]),
+            }
             if interface_names:
                 place["interface_name"] = end.interface
             yield network.name, place
 
 
 def _network(network: Network) -> Tree:
-    """Return a network that leads nowhere else, with room for the link's packets."""
-    pools = [{"subnet": str(network.subnet)}]
-    own: Tree = {
+    """Return a network with room for the link's packets.
+
+    Where bridges of the host filter (br_netfilter), rules of the engine say what passes between
+    the two ends: in a network that is `internal`, no IPv4 from addresses of the lab's own; from
+    engine 27 on, in one without IPv6, no IPv6. Members drop the address and routes they get.
+    """
+    pools = [{"subnet": str(network.subnet)}, {"subnet": str(network.subnet6)}]
+    return {
         "driver": "bridge",
         "driver_opts": {"com.docker.network.driver.mtu": str(network.mtu)},
-        "internal": True,
+        "enable_ipv6": True,
+        "ipam": {"config": pools},
     }
-    if network.subnet6 is not None:
-        own["enable_ipv6"] = True
-        pools.append({"subnet": str(network.subnet6)})
-    return own | {"ipam": {"config": pools}}

@@ -15,7 +15,7 @@ from netem.capture.ends import OURS
 from netem.impair.model import NEUTRAL
 from netem.kernel.steps import wire_name
 from netem.topology.errors import LabError
-from netem.topology.plan import LinkPlan, NodePlan, Plan
+from netem.topology.plan import LinkPlan, Plan
 
 Form = Literal["compose", "clab"]
 
@@ -51,11 +51,6 @@ def members(plan: Plan) -> list[str]:
     """Return the name of every container of a contained plan but the judge's."""
     nodes = [node.name for node in plan.nodes]
     return nodes + [wire_name(link.name) for link in plan.links if link.wire]
-
-
-def has_kernel(node: NodePlan) -> bool:
-    """Say whether a node's kernel takes part in the lab with addresses of its own."""
-    return node.kind == "linux" or node.stack != "none"
 
 
 def require_fit(plan: Plan, form: Form) -> None:

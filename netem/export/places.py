@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import NamedTuple
 
-from netem.export.fitting import has_kernel
 from netem.kernel.steps import WIRE_PORTS, wire_name
 from netem.topology.errors import LabError
 from netem.topology.plan import Plan
@@ -17,7 +16,7 @@ from netem.topology.plan import Plan
 # RFC 2544 keeps 198.18.0.0/15 for benchmarks; labs number their hosts from its beginning.
 DEFAULT_SUBNET = IPv4Network("198.19.128.0/17")
 BITS = 29  # of a link's subnet: network, gateway (the engine's), two ends, broadcast, and room
-_IPV6 = IPv6Network("fd00:fab0::/32")  # link N has number N of its /64
+_IPV6 = IPv6Network("fd00:fab0::/32")  # of each link a /64, which has its IPv4 subnet in it
 
 
 class Cable(NamedTuple):
@@ -42,7 +41,7 @@ class Network(NamedTuple):
     mtu: int
     subnet: IPv4Network
     ends: tuple[End, End]
-    subnet6: IPv6Network | None  # where a kernel at an end needs IPv6
+    subnet6: IPv6Network  # without one, engines from 27 on drop IPv6 between its ends
 
 
 def networks(plan: Plan, subnet: IPv4Network = DEFAULT_SUBNET) -> list[Network]:
@@ -51,18 +50,17 @@ def networks(plan: Plan, subnet: IPv4Network = DEFAULT_SUBNET) -> list[Network]:
     if subnet.num_addresses < len(wanted) << 32 - BITS:
         why = f"{len(wanted)} links with 8 addresses each do not fit; give a larger one"
         raise LabError([f"--subnet {subnet}: {why}"])
-    kernels = {node.name for node in plan.nodes if has_kernel(node)}
     found = []
     for number, (mtu, ends) in enumerate(wanted):
         own = IPv4Network((int(subnet.network_address) + (number << 32 - BITS), BITS))
-        needs_ipv6 = any(member in kernels for member, _ in ends)
-        own6 = IPv6Network((int(_IPV6.network_address) + (number << 64), 64))
+        in_it = int(own.network_address) << 64
+        own6 = IPv6Network((int(_IPV6.network_address) + in_it, 64))
         first, second = (
             End(member, interface, own[2 + side])
             for side, (member, interface) in enumerate(ends)
         )
         name = f"link-{number}"
-        found.append(Network(name, mtu, own, (first, second), own6 if needs_ipv6 else None))
+        found.append(Network(name, mtu, own, (first, second), own6))
     return found
 
 

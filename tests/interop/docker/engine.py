@@ -59,7 +59,7 @@ def running(folder: Path):
         command = ["setpriv", "--pdeathsig", "TERM", "nsenter", f"--net={namespace}"]
         command += ["dockerd", "-H", f"unix://{socket}"]
         command += ["--data-root", folder / "data", "--exec-root", folder / "exec"]
-        command += ["--pidfile", pid, "--bip", "198.18.0.1/24"]
+        command += ["--pidfile", pid, "--bip", "10.200.0.1/24"]
         command += ["--ipv6", "--fixed-cidr-v6", "fd00:d0::/64"]
         daemon = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:

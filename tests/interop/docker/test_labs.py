@@ -9,7 +9,7 @@ import pytest
 from netem.capture.runfolder import read_events
 from tests.interop.dissector import Dissector
 from tests.interop.wireshark import tshark
-from tests.labs.commands import result
+from tests.labs.commands import fabriclab, result
 
 pytestmark = [
     pytest.mark.interop,
@@ -65,6 +65,16 @@ def test_a_ready_lab_ends_with_its_verdict_and_a_capture(lab, docker, tmp_path):
     assert states <= {GOOD, NONE}
     docker.compose(lab, "down", "-v")
     assert _there(docker) == before
+
+
+def test_an_exported_lab_of_ipv4_passes_where_bridges_filter(docker, image, tmp_path):
+    """Its addresses are not those of the engine's networks, which filter by theirs."""
+    over_ipv4 = ("--set", "defaults.host.family=ipv4")
+    done = fabriclab("export", "compose", "two-hosts", *over_ipv4, "--out", "lab", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    up = docker.compose(tmp_path / "lab", "up", "--exit-code-from", "judge", check=False)
+    docker.compose(tmp_path / "lab", "down", "-v")
+    assert up.returncode == 0, up.stdout + up.stderr
 
 
 def _every_container_ended_well(docker, lab):

@@ -23,7 +23,7 @@ SERVICE_KEYS = {
     "cap_add", "cap_drop", "command", "depends_on", "devices", "healthcheck", "image",
     "network_mode", "networks", "stop_grace_period", "sysctls", "volumes",
 }  # fmt: skip
-NETWORK_KEYS = {"driver", "driver_opts", "enable_ipv6", "internal", "ipam"}
+NETWORK_KEYS = {"driver", "driver_opts", "enable_ipv6", "ipam"}
 OVERLAY = "rc-over-overlay"
 
 
@@ -102,7 +102,21 @@ def test_every_end_has_an_address_of_its_own_in_a_subnet_of_its_own():
     for network in found:
         assert all(end.address in network.subnet for end in network.ends)
         assert network.subnet.subnet_of(DEFAULT_SUBNET)
-        assert network.subnet6 is not None  # a kernel router has IPv6 of its own
+    assert len({network.subnet6 for network in found}) == len(found)
+
+
+def test_labs_with_subnets_of_their_own_have_those_of_ipv6_too():
+    pools = (DEFAULT_SUBNET, ipaddress.IPv4Network("10.77.0.0/16"))
+    first, second = ({n.subnet6 for n in networks(plan(OVERLAY), pool)} for pool in pools)
+    assert not first & second
+
+
+def test_the_rules_of_no_engine_keep_the_packets_of_a_lab_from_its_links():
+    """An internal network drops foreign IPv4 on a host whose bridges filter, engine 27 IPv6."""
+    tree = compose.compose(plan("two-hosts"), "image")
+    for network in tree["networks"].values():
+        assert network["enable_ipv6"]
+        assert "internal" not in network
 
 
 def test_a_subnet_too_small_for_the_lab_is_refused():
