@@ -149,6 +149,8 @@ class Judge:
             else:
                 whole.at_once(last, (place, before), (where, number or data))
             place, before = where, number or data
+            if packet.original > len(data):
+                whole.is_broken = True
             if progress is not None and not packet.number & _EVERY:
                 progress(reader.consumed)
             if comment and "trimmed" in comment:

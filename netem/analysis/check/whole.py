@@ -18,7 +18,8 @@ class Whole:
     """The packets of one section.
 
     `counts` and `last` are kept by the loop that reads packets, for its speed; it says where
-    time runs back (`is_broken`), and calls `at_once` for a packet of the same time as another.
+    time runs back or a packet is cut (`is_broken`), and calls `at_once` for a packet of the
+    same time as the one before.
     """
 
     __slots__ = ("_first", "_moment", "_now", "_reader", "counts", "is_broken", "last")

@@ -12,7 +12,7 @@ import pytest
 
 from netem.analysis.records import CaptureReader
 from netem.lab.find import built_in
-from tests.netem.analysis.check.conftest import judged
+from tests.netem.analysis.check.conftest import file_of, judged
 from tests.netem.analysis.check.test_files import NOT_SIMULATED, simulated
 from wire import pcapng
 from wire.roce.eths import Aeth
@@ -134,6 +134,24 @@ def test_a_request_that_the_capture_lost_at_its_end_is_not_held_against_its_answ
     assert talk.clauses() == ["roce/R3"]  # whole, so it says
     assert talk.clauses(whole=False) == []
     assert talk.clauses("warning", whole=False) == ["roce/R3"]
+
+
+def test_packets_that_are_cut_are_not_held_against_their_sender(talk):
+    """Behind segments they cannot be read: a gap, as if they had never been sent."""
+    for psn in (5, 6, 7):
+        talk.ask("WRITE_ONLY", psn, bytes(64))
+    assert talk.verdict().findings == []
+    data = file_of([talk.rows[0], talk.rows[2]])
+    assert [one.clause for one in judged(data).findings] == ["roce/Q39"]
+    counts = pcapng.interface_statistics(0, 3000, received=3, dropped=0)
+    counts += pcapng.interface_statistics(1, 3000, received=0, dropped=0)
+    rows, parts = talk.rows, file_of([], whole=False)
+    for number, (_, frame, _) in enumerate(rows, 1):
+        kept = frame[:50] if number == 2 else frame
+        parts += pcapng.enhanced_packet(
+            0, number * 1000, kept, original_length=len(frame), packet_id=number
+        )
+    assert judged(parts + counts).violations == 0
 
 
 def changed(talk, row, offset, *, is_resealed):
