@@ -4,6 +4,9 @@ PYTHON = $$(sh tests/pick-python)
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# Tests that touch nothing outside their process share the cores; those that need something of
+# the host (namespaces, sockets, time that passes) run alone.
+SPREAD := --numprocesses=auto --dist=loadscope
 
 .PHONY: help demo test check lint format interop interop-full soak bench experiments image clean
 
@@ -20,10 +23,11 @@ demo: $(READY)  ## everything a fresh machine needs, then `fabriclab demo`
 	$(BIN)/fabriclab demo
 
 test: $(READY)  ## everything a fresh machine needs, then the tests that need only Linux and Python
-	$(BIN)/pytest -q -m 'not interop and not soak' $(PYTEST)
+	$(BIN)/pytest -q $(SPREAD) -m 'not interop and not soak and not needs' $(PYTEST)
+	$(BIN)/pytest -q -m 'needs and not interop and not soak' $(PYTEST)
 
 check: lint  ## format, lint, types, unit tests: before each commit
-	$(BIN)/pytest -q -m 'not interop and not soak and not slow and not needs' $(PYTEST)
+	$(BIN)/pytest -q $(SPREAD) -m 'not interop and not soak and not slow and not needs' $(PYTEST)
 
 lint: $(READY)  ## format, lint, types
 	$(BIN)/ruff format --check .

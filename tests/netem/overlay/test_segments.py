@@ -225,7 +225,7 @@ def test_whatever_else_comes_passes_as_it_is(packets):
         {"gso_type": 5}, {"gso_size": 0}, {"csum_start": 0}, {"csum_start": 21},
         {"csum_start": 60000}, {"packet": memoryview(b"\x45" * 30)}, {"gso_type": 3},
     ],
-    ids=str,
+    ids=["kind", "no size", "start 0", "start 21", "start behind", "short", "two kinds"],
 )  # fmt: skip
 def test_what_is_no_run_of_tcp_is_not_cut(change):
     assert cut(run(4, bytes(3000), 1000)._replace(**change)) is None
