@@ -87,10 +87,10 @@ def command(
     """Judge an endpoint, clause by clause.
 
     A scripted peer sends, and looks at what it is answered. Targets: sim, our machine in
-    virtual time; node, a node of ours on sockets; rxe, Linux's Soft-RoCE in a guest; or an
-    address that --iface reaches, where a server of perftest runs in a loop, or one of rdma_cm
-    listens (--by cm). Each case leaves a folder with its capture and its story. Exit code 1
-    where a clause that says MUST is broken.
+    virtual time; node, nodes of ours on sockets; rxe, Linux's Soft-RoCE in a guest; kernel,
+    Linux's own SRv6; wireguard-go; or an address that --iface reaches, where a server of
+    perftest runs in a loop, or one of rdma_cm listens (--by cm). Each case leaves a folder with
+    its capture and its story. Exit code 1 where a clause that says MUST is broken.
 
     Example:  fabriclab conform --filter 'roce/R*' --markdown matrix.md
     """

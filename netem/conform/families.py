@@ -32,7 +32,7 @@ class Links:
     names: tuple[str, ...]
     towards: _Chosen = lambda _: MAIN  # by which one a frame of the suite's goes in
     outwards: _Chosen = lambda _: MAIN  # by which one a frame of the machine's leaves
-    heard: Callable[[str, bytes], bytes] = lambda _, frame: frame  # one that came by a link
+    heard: Callable[[str, bytes], bytes | None] = lambda _, frame: frame  # by which link
     stretch: int = 1
     hurry: Ns | None = None  # see Session
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 
 from netem.conform import cm_words
@@ -11,14 +12,15 @@ from netem.conform.endpoint import Target
 from netem.conform.foreign import PORT, TOOLS, open_foreign
 from netem.conform.foreign_cm import open_by_cm
 from netem.conform.guest import open_guest, prepare
+from netem.conform.kernel_node import open_kernel
 from netem.conform.sim import SimTarget
 from netem.conform.stations import open_nodes
+from netem.conform.wg_gate import open_foreign_gate
 from netem.kernel.capabilities import require_host
 
 Judge = Callable[[AbstractContextManager[Target]], int]
 
 CM = "cm"
-OURS = ("sim", "node", "rxe")
 
 
 class NoTargetError(Exception):
@@ -76,6 +78,13 @@ def reach(whom: Whom, judge: Judge) -> int:
             port = whom.port or cm_words.PORT
             return judge(open_by_cm(whom.name, whom.interface, port))
         return judge(open_foreign(whom.name, whom.interface, whom.tool, whom.port or PORT))
-    if whom.name == "rxe":
-        return boxed(lambda: judge(listening(open_guest())))
-    return boxed(lambda: judge(listening(open_nodes())))
+    return boxed(lambda: judge(listening(_OPENERS[whom.name]())))
+
+
+_OPENERS: dict[str, Callable[[], AbstractContextManager[Target]]] = {
+    "node": open_nodes,
+    "rxe": open_guest,
+    "kernel": open_kernel,
+    "wireguard-go": partial(open_foreign_gate, "wireguard-go"),
+}
+OURS = ("sim", *_OPENERS)

@@ -16,6 +16,8 @@ from netem.conform.report import clause_verdicts, markdown
 _ABOUT = {
     "sim": "our machine in the simulator",
     "node": "nodes of ours: the same machines on sockets, in real time",
+    "kernel": "Linux's own SRv6, in a namespace whose routes a case makes",
+    "wireguard-go": "wireguard-go behind a TUN, in real time; not its longest waits",
     "rxe": "Soft-RoCE (rdma_rxe) of Linux 6.1 in a QEMU guest, driven through libibverbs",
 }
 

@@ -20,7 +20,14 @@ from ipaddress import IPv4Address
 
 import trio
 
-from netem.conform.endpoint import MACS, Application, Session, StageError, Wants
+from netem.conform.endpoint import (
+    MACS,
+    Application,
+    Session,
+    StageError,
+    UnsupportedError,
+    Wants,
+)
 from netem.conform.families import FAMILIES, MAIN
 from netem.conform.links import forked
 from netem.conform.notation import Case
@@ -57,6 +64,8 @@ class GateTarget:
 
     @contextmanager
     def session(self, case: Case, wants: Wants, number: int) -> Iterator[Session]:  # noqa: ARG002
+        if wants.service != "WG":
+            raise UnsupportedError(f"{self.name} is no endpoint of {wants.service}")
         application = self._application
         joined = FAMILIES["WG"].joined(wants, number, application.open(asdict(wants)))
         application.connect(peer_of(joined.ours, joined.theirs))

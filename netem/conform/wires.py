@@ -31,10 +31,10 @@ class PortsWire:
         patience: Ns,
         quiet: Ns,
         towards: Callable[[bytes], str],
-        heard: Callable[[str, bytes], bytes],
+        heard: Callable[[str, bytes], bytes | None],
         there: Callable[[], Ns] = lambda: 0,
     ) -> None:
-        """`ports` by link: `towards` says for which a frame is; `heard` changes what came.
+        """`ports` by link: `towards` says for which a frame is; `heard` changes or drops one.
 
         `there` says how late the endpoint was, beside us.
         """
@@ -88,7 +88,8 @@ class PortsWire:
                 stamp = _stamp(sock)
                 came = now if stamp is None else min(now, stamp - self._ahead)
                 self._late = max(self._late, now - came)
-                found.append((came, self._heard(link, bytes(frames[0]))))
+                if (frame := self._heard(link, bytes(frames[0]))) is not None:
+                    found.append((came, frame))
         self._frames += sorted(found, key=itemgetter(0))
 
 

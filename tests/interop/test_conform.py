@@ -40,3 +40,12 @@ def test_nodes_of_all_families_keep_what_the_simulator_keeps(tmp_path):
     assert {case["id"]: case["why"] for case in cases if case["verdict"] == "fail"} == {}
     passed = [case for case in cases if case["verdict"] == "pass"]
     assert len(passed) > 180
+
+
+@pytest.mark.needs("wireguard_go")
+def test_wireguard_go_keeps_handshakes_and_data(tmp_path):
+    argv = ("conform", "--target", "wireguard-go", "--json", "--filter", "wg/*")
+    ran = fabriclab(*argv, cwd=tmp_path, limit_s=200)
+    cases = json.loads(ran.stdout)["cases"]
+    assert {case["id"]: case["why"] for case in cases if case["verdict"] == "fail"} == {}
+    assert sum(case["verdict"] == "pass" for case in cases) > 15, ran.stderr

@@ -75,3 +75,17 @@ def results_without_an_application():
         list(run([case], target))
         target._opened["SRV6"]._application._channel.close()
         return list(run([case], target))
+
+
+@pytest.mark.needs("seg6")
+def test_linux_keeps_the_clauses_of_srv6_that_it_can_be_brought_to(tmp_path):
+    argv = ("conform", "--target", "kernel", "--json", "--out", "o")
+    ran = fabriclab(*argv, "--filter", "srv6/*", "--filter", "wg/M3", cwd=tmp_path)
+    cases = {case["id"]: case for case in json.loads(ran.stdout)["cases"]}
+    assert {
+        name: case["why"] for name, case in cases.items() if case["verdict"] == "fail"
+    } == {}
+    passed = {name for name, case in cases.items() if case["verdict"] == "pass"}
+    assert {"srv6/S1", "srv6/B1", "srv6/B2", "srv6/B4", "srv6/H1", "srv6/H2"} <= passed
+    assert cases["srv6/B5"]["why"].startswith("Linux has End.DT4 for a VRF alone")
+    assert cases["wg/M3"]["verdict"] == "unsupported"
