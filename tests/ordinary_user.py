@@ -56,7 +56,6 @@ class OrdinaryUser:
             "HOME": str(self.folder),
             "TMPDIR": str(self.folder),
             "PYTHONPATH": str(self.checkout),
-            "PYTHONDONTWRITEBYTECODE": "1",
         }
         return {"cwd": self.checkout, "env": env} | pipes | given
 
