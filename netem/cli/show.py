@@ -37,7 +37,7 @@ def console() -> Console:
 
 
 def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
-    """Print a table; columns that start with `>` are set flush right."""
+    """Print a table, unless it is empty; columns that start with `>` are set flush right."""
     view = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         right = column.startswith(">")
@@ -46,7 +46,8 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) 
         )
     for row in rows:
         view.add_row(*(escape(str(cell)) for cell in row))
-    console().print(view)
+    if view.rows:
+        console().print(view)
 
 
 def result(run: RunResult, folder: str) -> None:

@@ -163,3 +163,9 @@ def test_ctrl_c_before_the_first_case_reports_that_nothing_was_done(
     assert printed["interrupted"]
     assert {case["verdict"] for case in printed["cases"]} == {"untested"}
     assert ran.stderr == "interrupted after 0 of 2 cases\n"
+
+
+def test_a_run_without_anything_to_say_is_one_line(conform):
+    ran = conform("--filter", "roce/R1")
+    assert ran.stdout.startswith("sim: 1 cases: 1 pass; stories in ")
+    assert ran.stdout.count("\n") == 1
