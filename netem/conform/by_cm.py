@@ -33,7 +33,6 @@ from wire.roce.mad import GSI_Q_KEY, GSI_QP
 LIMIT: Ns = 5 * S  # for the answer to the REQ, all repetitions of it
 _GRACE: Ns = 1 * S  # for an answer after ICMP's
 _GOODBYE: Ns = 500 * MS  # for the DREP
-_DEPTH = 4  # READs and atomics that we ask for, either way: what cases want at most
 _ACK_TIMEOUT = 14  # code, 67 ms
 _RESPONSE = 17  # code, 0.5 s: then the REQ is said again
 _EPHEMERAL = 50_000  # our port, in the REQ alone
@@ -130,7 +129,7 @@ def join(wire: CmWire, ours: Side, theirs: Side, wants: Wants, port: int) -> Con
     manager, stage = wire.manager, f"the REQ to port {port} of rdma_cm"
     asked = ConnectParameters(
         service_id(PortSpace.TCP, port), ours.ip, theirs.ip, ours.qp_num, wants.sq_psn,
-        wants.mtu, responder_resources=_DEPTH, initiator_depth=_DEPTH,
+        wants.mtu, responder_resources=wants.max_rd, initiator_depth=wants.max_dest_rd,
         local_ack_timeout=_ACK_TIMEOUT, remote_cm_response_timeout=_RESPONSE,
         local_cm_response_timeout=_RESPONSE, source_port=_EPHEMERAL,
     )  # fmt: skip

@@ -5,9 +5,10 @@ datagram of queue pair 1, so the fields of a packet (`ask`, `qkey`, ...) may be 
 fields of messages, as far as the message has them:
 
     tid               transaction ID, counted from the case's own: +0
-    id remote         communication IDs: ours, theirs, or a number
+    id remote         communication IDs: ours, theirs, +1 for the suite's next one, or a number
     qpn psn           queue pair and starting PSN of the sender; of a DREQ, the receiver's
-    port service      port in rdma_cm's space of TCP (SIDR: UDP); or a whole service ID
+    port service      port in rdma_cm's space of TCP (SIDR: UDP), counted from that on which the
+                      endpoint listens: +1; or a whole service ID
     resources depth   responder resources, initiator depth
     retries wait      most CM retries, response time of the sender (code)
     transport version gid=stranger destination=stranger      of a REQ that is wrong
@@ -21,7 +22,7 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Any
 
-from netem.conform.endpoint import Joined
+from netem.conform.endpoint import LISTENS, Joined
 from netem.conform.notation import Relative, Value, Words
 from wire.codec import DecodeError
 from wire.roce.cm.connection import Drep, Dreq, Mra, Path, Rej, Rep, Req, Rtu
@@ -31,7 +32,7 @@ from wire.roce.cm.sidr import SidrRep, SidrReq
 from wire.roce.gid import gid_of
 from wire.roce.mad import GSI_Q_KEY
 
-PORT = 7174  # rping's
+PORT = LISTENS
 GUID = 0x020000FFFE000001  # of the suite's end
 _NAMES: dict[str, type[Message]] = {
     "REQ": Req, "REP": Rep, "RTU": Rtu, "REJ": Rej, "MRA": Mra, "DREQ": Dreq, "DREP": Drep,
@@ -107,8 +108,10 @@ def hear_message(payload: bytes, joined: Joined) -> tuple[str, Mapping[str, int]
     message: Any = mad.message  # one of a dozen kinds, whose fields the table has
     fields = {"tid": mad.transaction_id}
     fields |= {ours: int(getattr(message, its)) for ours, its in _FIELDS[kind].items()}
-    if kind is not Req and fields.get("remote", fields["id"]) != joined.comm:
-        return None  # of a case before this one
+    # A case has two IDs; what is for others is of a case before this one.
+    mine = range(joined.comm, joined.comm + 2)
+    if kind is not Req and fields.get("remote", fields["id"]) not in mine:
+        return None
     if kind in {Req, Rep}:
         joined.learn(fields["id"], fields["qpn"], fields["psn"])
     return name, fields, bytes(message.private_data[_DATA_AT.get(kind, 0) :])
@@ -141,7 +144,8 @@ def _number(value: Value, base: int) -> int:
 
 
 def _value(name: str, value: Value, joined: Joined) -> int:
-    bases = {"psn": joined.wants.sq_psn, "qpn": joined.theirs.qp_num, "id": joined.comm}
+    bases = {"psn": joined.wants.sq_psn, "qpn": joined.theirs.qp_num}
+    bases |= {"id": joined.comm, "remote": joined.comm}
     named = {"ours": joined.comm, "theirs": joined.their_comm}
     if name == "qpn":
         named = {"ours": joined.ours.qp_num, "theirs": joined.theirs.qp_num}
@@ -176,7 +180,9 @@ def _defaults(
     data = str(given.get("data", "")).encode()
     if kind in {Req, SidrReq}:
         space = PortSpace.TCP if kind is Req else PortSpace.UDP
-        fields["service_id"] = service_id(space, _number(given.get("port", PORT), 0))
+        fields["service_id"] = service_id(
+            space, _number(given.get("port", Relative(0)), joined.service)
+        )
         fields["private_data"] = _with_ip_header(kind, joined, given, data)
     elif data:
         room = 196 if kind is Rep else 148

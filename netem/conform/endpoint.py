@@ -21,6 +21,7 @@ MACS = (
     bytes.fromhex("020000000002"),
 )  # the suite's, the endpoint's, where both are ours to choose
 PEER_VA, PEER_KEY = 0x5000_0000, 0x7700  # of the memory that the suite shows
+LISTENS = 7174  # port of rdma_cm: rping's
 
 
 class UnsupportedError(Exception):
@@ -118,6 +119,7 @@ class Joined:
     last: Mapping[str, int | str] = field(default_factory=dict)  # fields of what came last
     comm: int = 0  # communication ID of the suite's end
     their_comm: int = 0  # of the endpoint's, when it is known
+    service: int = LISTENS  # port of rdma_cm on which the endpoint listens
 
     def learn(self, comm: int, qp_num: int, psn: int) -> None:
         """Note what a REQ or a REP of the endpoint says: the PSN is the first that we send."""

@@ -106,7 +106,9 @@ class ForeignTarget:
 class NoApplication:
     """Nobody to ask."""
 
-    untold = frozenset({"completion", "COMM_EST", "SQ_DRAINED"})
+    untold = frozenset(
+        {"completion", "COMM_EST", "SQ_DRAINED", "ESTABLISHED", "DISCONNECTED", "REJECTED"}
+    )
 
     def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:  # noqa: ARG002
         raise nobody()
