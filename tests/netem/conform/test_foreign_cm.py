@@ -141,15 +141,20 @@ def test_memory_that_is_shown_is_written_read_and_added_to(tmp_path, family):
     shows = functools.partial(server, shows=65536)
     told = results_of(shows, ["roce/R*", "roce/W*", "roce/Q1*"], tmp_path, family)
     verdicts = {name: verdict for name, (verdict, _) in told.items()}
+    assert verdicts.pop("roce/Q11.seven") == "untested"  # a slow one
     assert set(verdicts.values()) == {"pass", "unsupported"}
-    assert {name for name in ONE_SIDED if verdicts[name] != "pass"} == set()
+    assert [(name, *told[name]) for name in ONE_SIDED if verdicts[name] != "pass"] == []
+    assert told["roce/R22"][1] == "nobody can be asked to do something there"  # to fill it
     assert told["roce/R53"][1] == "SEND_ONLY_INV: CM does not tell what may be invalidated"
     assert told["roce/R40.write"][1] == "a REQ does not ask for access"
-    assert told["roce/R58"] == ["pass", ""]  # none are agreed: the REQ asks for that
+    without = {
+        name: verdict for name, verdict in verdicts.items() if name.startswith("roce/R58")
+    }
+    assert set(without.values()) == {"pass"}, without  # none are agreed: the REQ asks for that
 
 
 ONE_SIDED = (
-    *("roce/R1", "roce/R6", "roce/R16", "roce/R22", "roce/R27", "roce/R32", "roce/R33"),
+    *("roce/R1", "roce/R6", "roce/R16", "roce/R24", "roce/R32", "roce/R33"),
     *("roce/R35", "roce/R41.write", "roce/R57", "roce/R59"),
 )
 
