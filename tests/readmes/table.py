@@ -95,6 +95,9 @@ ELSEWHERE = {
         "tests/interop/test_conform.py"
         "::test_soft_roce_keeps_its_clauses_but_for_the_known_deviation"
     ),
+    "fabriclab conform --target wireguard-go --filter 'wg/*'": (
+        "tests/interop/test_conform.py::test_wireguard_go_keeps_handshakes_and_data"
+    ),
     "fabriclab conform --target 192.0.2.2 --iface eth1": (
         "tests/netem/conform/test_foreign.py"
         "::test_a_server_of_perftest_is_judged_by_what_it_takes"
