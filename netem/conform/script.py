@@ -116,6 +116,7 @@ class _Player:
         self._since = session.wire.now()  # of the last packet, either way
         self._burst: int | None = None  # when the first was said of what is said at once
         self._apart = 0  # the longest that it took to say what is said at once
+        self._overslept = 0  # the longest that a time of silence was longer than it was to be
         self._told: list[Mapping[str, Value]] = []
         self._begin = self._since
 
@@ -124,7 +125,7 @@ class _Player:
 
     def late(self) -> int:
         """Return by how much a time told here may be late."""
-        return self._session.wire.lateness() + self._apart
+        return self._session.wire.lateness() + self._apart + self._overslept
 
     def step(self, step: Step) -> None:
         if step.kind != ">":
@@ -238,9 +239,11 @@ class _Player:
     def _quiet(self, words: Words) -> None:
         wire = self._session.wire
         span = self._span(words.fields["for"]) if "for" in words.fields else wire.quiet
-        heard = self._listen(wire.now() + span)
+        until = wire.now() + span
+        heard = self._listen(until)
         if heard is not None:
             raise _FailedError(f"came {show(heard, self._session.joined)}, wanted nothing")
+        self._overslept = max(self._overslept, wire.now() - until)
 
     def _span(self, value: Value) -> int:
         """Return how long here takes what a case says takes so long."""

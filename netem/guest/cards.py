@@ -10,6 +10,7 @@ from collections.abc import Sequence
 _OFF = (
     *("csum", "gso", "host_tso4", "host_tso6", "host_ecn", "host_ufo"),
     *("guest_csum", "guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo"),
+    "ctrl_vlan",  # a filter of VLANs, which takes priority tags away from a guest without 8021q
 )
 _SETTINGS = ",".join(("mrg_rxbuf=on", "romfile=", *(f"{name}=off" for name in _OFF)))
 

@@ -150,6 +150,33 @@ def test_what_takes_longer_here_is_waited_for_as_long():
     assert result.verdict is Verdict.PASS
 
 
+class Sleepy:
+    """The simulator on a host that wakes up 2 ms after it wanted to."""
+
+    name = "sleepy"
+
+    @contextmanager
+    def session(self, case, wants, number):
+        with SimTarget().session(case, wants, number) as session:
+            receive = session.wire.receive
+            session.wire.receive = lambda until: receive(until + 2 * MS)
+            yield session
+
+
+def test_what_was_said_late_after_a_silence_moves_no_bound():
+    """The timer of 67 ms runs from the first packet on; what is counted from was 2 ms late."""
+    text = (
+        "case roce/R1.x title\nwith timeout=14\n! write\n< WRITE_ONLY\nquiet 10ms\n"
+        "> WRITE_ONLY psn=+0 size=8\n< WRITE_ONLY after={}ms\n"
+    )
+    [result] = run(list(parse(text.format(57), "test")), Sleepy())
+    assert result.verdict is Verdict.PASS, result.why
+    [result] = run(list(parse(text.format(59), "test")), Sleepy())
+    assert "came after 55" in result.why
+    [result] = run(list(parse(text.format(57), "test")), SimTarget())
+    assert result.verdict is Verdict.PASS, result.why
+
+
 def test_what_would_wait_for_long_here_is_slow():
     [case] = parse("case roce/R1.x title\nquiet 5100ms\n", "test")
     [result] = run([case], Late(None))
