@@ -171,6 +171,27 @@ class Application(Protocol):
         """Let go of what `open` made."""
 
 
+class Bare:
+    """What every Application does alike that has no queue pair and no memory: nothing."""
+
+    untold = frozenset({"completion", "COMM_EST", "SQ_DRAINED"})
+
+    def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:  # noqa: ARG002
+        return {}
+
+    def connect(self, peer: Mapping[str, int | str]) -> None:
+        """Be connected as it is."""
+
+    def told(self) -> list[Mapping[str, Value]]:
+        return []
+
+    def memory(self, at: int, size: int) -> bytes:  # noqa: ARG002
+        raise UnsupportedError("it has no memory to show")
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
 @dataclass(slots=True)
 class Session:
     """One connection, for one case."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from netem.conform.endpoint import RefusedError, UnsupportedError
+from netem.conform.endpoint import Bare, RefusedError, UnsupportedError
 from netem.conform.notation import Value
 from netem.conform.rules import broken
 from netem.conform.sr_words import int_of
@@ -57,10 +57,8 @@ _PORT = "p0"
 _FIRST_PSN = 0x9000  # of each class
 
 
-class HostNode:
+class HostNode(Bare):
     """The host: an Application that is asked to send."""
-
-    untold = frozenset({"completion", "COMM_EST", "SQ_DRAINED"})
 
     def __init__(self, time: VirtualTime) -> None:
         plan = plan_lab(load_lab(_LAB))
@@ -84,21 +82,6 @@ class HostNode:
         except LayoutError as error:
             raise RefusedError(str(error)) from error
         return {}
-
-    def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:  # noqa: ARG002
-        return {}
-
-    def connect(self, peer: Mapping[str, int | str]) -> None:
-        """Be connected as the lab says."""
-
-    def told(self) -> list[Mapping[str, Value]]:
-        return []
-
-    def memory(self, at: int, size: int) -> bytes:  # noqa: ARG002
-        raise UnsupportedError("what lands in this host is not looked at")
-
-    def close(self) -> None:
-        """Hold nothing."""
 
 
 class HostWire(VirtualWire):

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from ipaddress import IPv6Network
 
-from netem.conform.endpoint import MACS, RefusedError, Session, UnsupportedError, Wants
+from netem.conform.endpoint import MACS, Bare, RefusedError, Session, UnsupportedError, Wants
 from netem.conform.families import FAMILIES, MAIN, REST, ROUTING_LINKS
 from netem.conform.links import forked
 from netem.conform.notation import Case, Value
@@ -115,20 +115,12 @@ def _way(link: str) -> str:
     return f"via fd00:c0:{LINKS.index(link)}::2 dev {link}"
 
 
-class KernelNode:
+class KernelNode(Bare):
     """The routes of the present case: an Application whose requests are configuration."""
-
-    untold = frozenset({"completion", "COMM_EST", "SQ_DRAINED"})
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._routes: list[str] = []
-
-    def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:  # noqa: ARG002
-        return {}
-
-    def connect(self, peer: Mapping[str, int | str]) -> None:
-        """Be connected as it is."""
 
     def act(self, name: str, fields: Mapping[str, Value]) -> Mapping[str, int]:
         try:
@@ -144,12 +136,6 @@ class KernelNode:
         except ValueError as error:
             raise RefusedError(str(error)) from error
         return {}
-
-    def told(self) -> list[Mapping[str, Value]]:
-        return []
-
-    def memory(self, at: int, size: int) -> bytes:  # noqa: ARG002
-        raise UnsupportedError("a kernel that routes has no memory to show")
 
     def close(self) -> None:
         """Take the routes of the case away."""

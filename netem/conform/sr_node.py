@@ -9,7 +9,7 @@
 from collections.abc import Collection, Mapping
 from ipaddress import IPv6Address, IPv6Network
 
-from netem.conform.endpoint import RefusedError, UnsupportedError
+from netem.conform.endpoint import Bare, RefusedError, UnsupportedError
 from netem.conform.notation import Value
 from netem.conform.sr_words import NEXT_HEADERS, container, int_of, label
 from netem.conform.virtual import VirtualTime, VirtualWire
@@ -54,10 +54,8 @@ class RoutingWire(VirtualWire):
         """Keep nothing back."""
 
 
-class RoutingNode:
+class RoutingNode(Bare):
     """The node's SIDs and policies: an Application whose requests are configuration."""
-
-    untold = frozenset({"completion", "COMM_EST", "SQ_DRAINED"})
 
     def __init__(self, ways: Collection[str] = ()) -> None:
         """Begin; with `ways`, ports and tables (`t7`) are those alone."""
@@ -102,21 +100,6 @@ class RoutingNode:
         except ValueError as error:
             raise RefusedError(str(error)) from error
         return {}
-
-    def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:  # noqa: ARG002
-        return {}
-
-    def connect(self, peer: Mapping[str, int | str]) -> None:
-        """Be connected as it is."""
-
-    def told(self) -> list[Mapping[str, Value]]:
-        return []
-
-    def memory(self, at: int, size: int) -> bytes:  # noqa: ARG002
-        raise UnsupportedError("a node that routes has no memory to show")
-
-    def close(self) -> None:
-        """Hold nothing."""
 
 
 def check_ways(fields: Mapping[str, Value], ways: Collection[str]) -> None:

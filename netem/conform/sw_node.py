@@ -25,7 +25,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from netem.conform.endpoint import RefusedError, UnsupportedError
+from netem.conform.endpoint import Bare, RefusedError, UnsupportedError
 from netem.conform.notation import Value
 from netem.conform.sr_words import int_of
 from netem.conform.sw_words import PORTS, neighbour_mac, own_mac
@@ -81,10 +81,8 @@ class _Said:
         }  # fmt: skip
 
 
-class SwitchNode:
+class SwitchNode(Bare):
     """The switch: an Application whose requests are configuration."""
-
-    untold = frozenset({"completion", "COMM_EST", "SQ_DRAINED"})
 
     def __init__(self, time: VirtualTime, stretch: int = 1) -> None:
         """Begin; the lines are slower by the stretch than what a case says."""
@@ -174,21 +172,9 @@ class SwitchNode:
         )
         self._told.append(told | {"name": "counted", "lost": sum(lost)})
 
-    def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:  # noqa: ARG002
-        return {}
-
-    def connect(self, peer: Mapping[str, int | str]) -> None:
-        """Be connected as it is."""
-
     def told(self) -> list[Mapping[str, Value]]:
         told, self._told = self._told, []
         return told
-
-    def memory(self, at: int, size: int) -> bytes:  # noqa: ARG002
-        raise UnsupportedError("a switch has no memory to show")
-
-    def close(self) -> None:
-        """Hold nothing."""
 
 
 class SwitchWire(VirtualWire):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from netem.conform.endpoint import RefusedError, UnsupportedError
+from netem.conform.endpoint import Bare, RefusedError, UnsupportedError
 from netem.conform.notation import Value
 from netem.conform.wg_node import PEER_IP
 from netem.conform.wg_noise import public
@@ -27,10 +27,8 @@ _ALL, _IPV4, _OUTGOING = 3, 0x0800, 4  # packet(7): ETH_P_ALL, ETH_P_IP, PACKET_
 _LARGEST = 1 << 16
 
 
-class WgInside:
+class WgInside(Bare):
     """The interface as an Application. Call it in the namespace where it is."""
-
-    untold = frozenset({"completion", "COMM_EST", "SQ_DRAINED"})
 
     def __init__(self) -> None:
         """Wait for the interface. TimeoutError where it does not come."""
@@ -61,9 +59,6 @@ class WgInside:
         self.told()
         return {}
 
-    def connect(self, peer: Mapping[str, int | str]) -> None:
-        """Be connected as it is."""
-
     def act(self, name: str, fields: Mapping[str, Value]) -> Mapping[str, int]:
         if name != "send":
             raise UnsupportedError(f"a gateway of its own process does not {name}")
@@ -80,12 +75,6 @@ class WgInside:
                 if where[2] != _OUTGOING:
                     found.append({"name": "delivered", "length": len(packet)})
         return found
-
-    def memory(self, at: int, size: int) -> bytes:  # noqa: ARG002
-        raise UnsupportedError("a gateway has no memory to show")
-
-    def close(self) -> None:
-        """Let it be until the next case."""
 
     def _set(self, *lines: str) -> None:
         """Change settings; RefusedError where it does not take them."""

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping
 
-from netem.conform.endpoint import MACS, UnsupportedError, Wants
+from netem.conform.endpoint import MACS, Bare, UnsupportedError, Wants
 from netem.conform.notation import Value
 from netem.conform.virtual import VirtualTime, VirtualWire
 from netem.conform.wg_noise import public
@@ -28,10 +28,8 @@ _EPOCH: Ns = 1_767_225_600 * S
 _HEAD = 42  # Ethernet, IPv4, UDP
 
 
-class WgNode:
+class WgNode(Bare):
     """The tunnel; an Application, and what the wire drives."""
-
-    untold = frozenset({"completion", "COMM_EST", "SQ_DRAINED"})
 
     def __init__(self, wants: Wants) -> None:
         self.time = VirtualTime(10 * S)
@@ -64,18 +62,6 @@ class WgNode:
     def told(self) -> list[Mapping[str, Value]]:
         told, self._told = self._told, []
         return told
-
-    def memory(self, at: int, size: int) -> bytes:  # noqa: ARG002
-        raise UnsupportedError("a gateway has no memory to show")
-
-    def open(self, wants: Mapping[str, Value]) -> Mapping[str, int]:  # noqa: ARG002
-        return {}
-
-    def connect(self, peer: Mapping[str, int | str]) -> None:
-        """Be connected as it is."""
-
-    def close(self) -> None:
-        """Hold nothing that outlives it."""
 
 
 def framed(
